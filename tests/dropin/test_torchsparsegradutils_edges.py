@@ -6,7 +6,10 @@ import torch
 import spgrad.dropin.torchsparsegradutils as tsgu
 from spgrad.dropin.torchsparsegradutils.distributions import SparseMultivariateNormal
 from spgrad.dropin.torchsparsegradutils.encoders import PairwiseEncoder
-from spgrad.dropin.torchsparsegradutils.encoders.pairwise_encoder import calc_pairwise_coo_indices
+from spgrad.dropin.torchsparsegradutils.encoders.pairwise_encoder import (
+    calc_pairwise_coo_indices,
+    calc_pairwise_coo_indices_nd,
+)
 from spgrad.dropin.torchsparsegradutils.utils import (
     minres,
     rand_sparse_tri,
@@ -50,7 +53,13 @@ def encode(values):
         (lambda: encode(torch.ones(4, 2, 3, 2)), ValueError, "must end in"),
         (lambda: encode(torch.ones(2, 2, 3, 3)), ValueError, "2 steps"),
         (lambda: encode(torch.ones(1, 2, 3, 3).int()), ValueError, "steps|dtype"),
-        (lambda: tsgu.sparse_generic_solve(A, torch.ones(4, 1, dtype=D)), ValueError, "4"),
+        (
+            lambda: tsgu.sparse_generic_solve(A, torch.ones(4, 1, dtype=D)),
+            ValueError,
+            r"B has shape \(4, 1\); \(3,\) or more",
+        ),
+        (lambda: tsgu.sparse_mm(A, torch.ones(4, 1, dtype=D)), ValueError, "3 columns and B has 4"),
+        (lambda: calc_pairwise_coo_indices_nd(0.5, (1, 3)), ValueError, "radius is 0.5; 1 or"),
         (
             lambda: tsgu.sparse_generic_solve([A], torch.ones(3, 1, dtype=D)),
             ValueError,

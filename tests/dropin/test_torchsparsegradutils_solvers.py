@@ -315,6 +315,9 @@ def test_names_of_three_dimensions():
     deprecated = pytest.warns(DeprecationWarning, match="has its place")
     with deprecated, pytest.raises(ValueError, match="volume_shape must be"):
         encoders.PairwiseVoxelEncoder(1, (1, 2, 3))
+    deprecated = pytest.warns(DeprecationWarning, match="has its place")
+    with deprecated, pytest.raises(ValueError, match="volume_shape"):
+        encoders.PairwiseVoxelEncoder(1, (1, 2, 3, 2, 2))
     for name in ("other", "_trim_nd"):
         with pytest.raises(AttributeError, match=f"has no attribute '{name}'"):
             getattr(encoders, name)

@@ -16,6 +16,8 @@ h5py = pytest.importorskip("h5py")
 
 CSR = {"pointers_to_1": [0, 2, 3], "indices_1": [0, 2, 1], "values": [1.0, 2.0, 3.0]}
 DENSE = [[1, 0, 2], [0, 3, 0]]
+TRIANGLE = {"pointers_to_1": [0, 1, 3], "indices_1": [0, 0, 1]}
+ISO = {"pointers_to_1": "int64", "indices_1": "int64", "values": "iso[complex[float64]]"}
 
 
 def made(path, arrays=None, userblock_size=0, **changes):
@@ -113,21 +115,38 @@ def test_one_triangle_stands_for_both(structure, wanted, tmp_path):
     arrays = {"pointers_to_1": [0, 1, 3], "indices_1": [0, 0, 1], "values": [1.0, 2.0, 3.0]}
     path = made(tmp_path / "a.h5", arrays, shape=[2, 2], structure=structure)
     assert spgrad.io.load(path).to_dense().tolist() == wanted
-    path = made(tmp_path / "b.h5", arrays, shape=[2, 2], structure="symmetric_upper")
+    side = structure.replace("lower", "upper")
+    path = made(tmp_path / "b.h5", arrays, shape=[2, 2], structure=side)
     with pytest.raises(spgrad.ArgumentValueError, match="in the other triangle"):
         spgrad.io.load(path)
+    arrays = {"pointers_to_1": [0, 2, 3], "indices_1": [0, 1, 1], "values": [1.0, 2.0, 3.0]}
+    path = made(tmp_path / "c.h5", arrays, shape=[2, 2], structure=side)
+    assert spgrad.io.load(path).to_dense().T.tolist() == wanted
+
+
+def test_a_hermitian_triangle_stands_for_its_conjugate(tmp_path):
+    arrays = TRIANGLE | {"values": [1.0, 0.0, 2.0, 5.0, 3.0, 0.0]}
+    types = ISO | {"values": "complex[float64]"}
+    for structure, other in (("hermitian_lower", 2 - 5j), ("symmetric_lower", 2 + 5j)):
+        path = made(tmp_path / "a.h5", arrays, shape=[2, 2], structure=structure, data_types=types)
+        assert spgrad.io.load(path).to_dense().tolist() == [[1, other], [2 + 5j, 3]]
 
 
 def test_modifiers_of_values(tmp_path):
     kinds = {"pointers_to_1": "int64", "indices_1": "int64", "values": "iso[float32]"}
     path = made(tmp_path / "a.h5", CSR | {"values": [7.0]}, data_types=kinds)
-    assert spgrad.io.load(path).values().tolist() == [7] * 3
+    A = spgrad.io.load(path)
+    assert A.values().tolist() == [7] * 3
+    assert A.values().is_contiguous()  # each element has a number of its own
     one_based = CSR | {"pointers_to_1": [1, 3, 4], "indices_1": [1, 3, 2]}
     path = made(tmp_path / "b.h5", one_based, index_base=1)
     assert spgrad.io.load(path).to_dense().tolist() == DENSE
-    path = made(tmp_path / "c.h5", CSR | {"fill_value": [2.0]}, fill=True)
-    with pytest.raises(spgrad.ArgumentValueError, match="another value than 0"):
-        spgrad.io.load(path)
+    for number, filled in enumerate(([2.0], [1.0], [0.0, 0.0], [])):
+        path = made(tmp_path / f"{number}.h5", CSR | {"fill_value": filled}, fill=True)
+        with pytest.raises(spgrad.ArgumentValueError, match="another value than 0"):
+            spgrad.io.load(path)
+    path = made(tmp_path / "c.h5", CSR | {"fill_value": [0.0]}, fill=True)
+    assert spgrad.io.load(path).to_dense().tolist() == DENSE
 
 
 @pytest.mark.parametrize(
@@ -150,7 +169,7 @@ def test_modifiers_of_values(tmp_path):
         ({"indices_1": [0.0, 2.0, 1.0]}, {}, "has type"),
         ({"pointers_to_1": [0, 5, 3]}, {}, "pointers"),
         ({"pointers_to_1": [[0, 2, 3]]}, {}, "no vector `pointers_to_1`"),
-        ({"values": ["a", "b", "c"]}, {}, "values"),
+        ({"values": ["a", "b", "c"]}, {}, "its array `values` has dtype |S1"),
     ],
 )
 def test_what_is_wrong_is_said(arrays, changes, text, tmp_path):
@@ -162,10 +181,6 @@ def test_what_is_wrong_is_said(arrays, changes, text, tmp_path):
         spgrad.io.load(path)
     assert text in str(raised.value)
     assert "which can't be read" in str(raised.value)
-
-
-TRIANGLE = {"pointers_to_1": [0, 1, 3], "indices_1": [0, 0, 1]}
-ISO = {"pointers_to_1": "int64", "indices_1": "int64", "values": "iso[complex[float64]]"}
 
 
 @pytest.mark.parametrize(

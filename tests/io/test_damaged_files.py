@@ -262,3 +262,9 @@ def test_numbers_that_torch_lacks(tmp_path):
     np.savez(tmp_path / "a.npz", **parts(data=np.ones(2, np.longdouble)))
     says = f"`data` has dtype {np.dtype(np.longdouble)}, which torch lacks"
     assert says in refused(tmp_path / "a.npz")
+
+
+def test_arrays_may_be_longer_than_the_number_of_elements(tmp_path):
+    for pointers, wanted in (([0, 0, 0], [[0, 0, 0]] * 2), ([0, 1, 1], [[1, 0, 0], [0, 0, 0]])):
+        np.savez(tmp_path / "a.npz", **parts(indptr=np.array(pointers)))
+        assert spgrad.io.load(tmp_path / "a.npz").to_dense().tolist() == wanted

@@ -92,6 +92,12 @@ def test_memory_shows_the_blocks_that_take_least():
         assert any(words.startswith(f"bsr {side} × {side}, 100 %") for words in sizes)
 
 
+@pytest.mark.parametrize("shape", [(0, 4), (2, 0, 4), (0, 2, 4)])
+def test_lengths_of_no_rows(shape):
+    A = testing.random_sparse(shape, torch.sparse_coo)
+    assert info.row_lengths(info.matrix(A)) == info.Lengths(0, (0, 0, 0), 0, 0, 0)
+
+
 def test_drawing_of_dots():
     lines = info.drawing(info.matrix(spgrad.eye(8)))
     assert lines == ["⠑⢄⠀⠀", "⠀⠀⠑⢄"]
@@ -111,6 +117,10 @@ def test_drawing_of_shades():
     assert lines[-1] == "█" * 10
     plain = info.drawing(info.matrix(spgrad.from_dense(crowded)), width=10, plain=True)
     assert plain[0] == "@@@@@..   "
+    for shape in ((170, 200), (200, 150)):
+        full = info.matrix(spgrad.from_dense(torch.ones(shape)))
+        for lines in (info.drawing(full, width=10), info.drawing(full, width=10, plain=True)):
+            assert (len(lines), len(lines[0])) == (5, 10 if shape[1] == 200 else 8)
 
 
 @pytest.mark.parametrize("shape", [(1, 1000), (1000, 1), (3, 5), (96, 96), (97, 500)])
@@ -190,6 +200,9 @@ def test_a_picture(tmp_path, capsys):
     path, png = saved(spgrad.eye(8), tmp_path / "a.npz"), tmp_path / "a.png"
     assert cli.main(["info", path, "--png", str(png)]) == 0
     assert png.read_bytes().startswith(b"\x89PNG")
+    pixels = pytest.importorskip("matplotlib.image").imread(png)
+    assert pixels.shape[:2] == (960, 1050)
+    assert 0.001 < (pixels[..., :3].mean(-1) < 0.9).mean() < 0.5  # what is drawn, on white
     assert capsys.readouterr().out.endswith(f"\n\npicture    {png}\n")
 
 
@@ -218,6 +231,9 @@ def test_a_missing_package(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "scipy", None)
     assert cli.main(["info", path]) == 1
     assert "scipy is not installed" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert cli.main(["info", path, "--png", str(tmp_path / "a.png")]) == 1
+    assert "matplotlib is not installed" in capsys.readouterr().err
 
 
 def test_an_output_without_dots(tmp_path, monkeypatch):

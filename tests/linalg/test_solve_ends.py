@@ -7,6 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import spgrad
 from spgrad import linalg, support, testing
 from spgrad.core.pattern import LAYOUTS
+from spgrad.linalg.solvers.progress import progress
 
 D = torch.float64
 ITERATIVE = [linalg.CG, linalg.MINRES, linalg.BiCGSTAB, linalg.GMRES, linalg.LSMR]
@@ -233,6 +234,11 @@ def test_refusals(args, options, kind, says):
 def test_progress(capsys):
     linalg.solve(A, B, linalg.CG(progress=True))
     assert "CG" in capsys.readouterr().out
+    shown = progress(True, "CG", 9)
+    with shown as show:  # of the columns that are left, the largest relative residual
+        show(3, torch.tensor([[4.0, 9]]), torch.tensor([[5.0, 100, 0]]), torch.tensor([0, 2]))
+    (task,) = shown.bar.tasks
+    assert (task.completed, task.total, task.fields["r"]) == (3, 9, "3.0e+00")
 
 
 class Made(TorchDispatchMode):

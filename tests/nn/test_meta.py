@@ -71,8 +71,22 @@ def test_bags(offsets):
     size = (4, 5) if offsets is None else (20,)
     rows = torch.zeros(size, dtype=torch.int64, device="meta")
     assert bags(rows, offsets).shape == (4, 3)
+    for options in (
+        {"mode": "max"},
+        {"mode": "sum", "max_norm": 1.0},
+        {"mode": "sum", "scale_grad_by_freq": True},
+        {"mode": "sum", "sparse": True, "padding_idx": 1},
+    ):
+        with pytest.raises(spgrad.UnsupportedError, match=r"`input` is on meta"):
+            nn.SparseEmbeddingBag(10, 3, device="meta", **options)(rows, offsets)
+    weights = torch.ones(size, device="meta")
+    weighted = nn.SparseEmbeddingBag(10, 3, mode="sum", device="meta")
+    assert weighted(rows, offsets, weights).shape == (4, 3)
+    for option in ({"sparse": True}, {"sparse": False, "padding_idx": 1}):
+        bags = nn.SparseEmbeddingBag(10, 3, mode="sum", device="meta", **option)
+        assert bags(rows, offsets).shape == (4, 3)
     with pytest.raises(spgrad.UnsupportedError, match=r"`input` is on meta"):
-        nn.SparseEmbeddingBag(10, 3, mode="max", device="meta")(rows, offsets)
+        nn.SparseEmbeddingBag(10, 3, mode="mean", device="meta")(rows, offsets, weights)
 
 
 def test_to_empty_keeps_what_no_state_has():

@@ -199,6 +199,7 @@ def test_a_number_times_a_tensor():
     number = torch.tensor(2.0)
     assert torch.equal(aten.mul.Tensor(number, A)._vals, 2 * A._vals)
     assert torch.equal(aten.mul.Tensor(A, number)._vals, 2 * A._vals)
+    assert torch.equal(aten.div.Tensor(A, number)._vals, A._vals / 2)
 
 
 SPARSE_MATRIX = testing.random_sparse((4, 6), torch.sparse_csr)

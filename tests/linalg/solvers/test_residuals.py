@@ -99,3 +99,11 @@ def test_a_preconditioner_that_gives_no_numbers_is_no_solution(kind, number):
     A, b = hard_system()
     with pytest.raises(ConvergenceError, match="the residual is not finite"):
         linalg.solve(A, b, kind(preconditioner=lambda r: r * number))
+
+
+@pytest.mark.parametrize(("items", "where"), [((), ""), ((2,), " of batch item 1")])
+def test_jacobi_names_the_row_of_a_zero(items, where):
+    dense = torch.eye(3, dtype=torch.float64).repeat(*items, 1, 1)
+    dense.view(-1, 3, 3)[-1, 2, 2], dense.view(-1, 3, 3)[-1, 2, 0] = 0, 1
+    with pytest.raises(spgrad.PivotError, match=f"on the diagonal in row 2{where}; a diagonal"):
+        linalg.Jacobi().prepare(spgrad.from_dense(dense))
