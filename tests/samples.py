@@ -24,6 +24,12 @@ def drawn(*shape, dtype=torch.float64, seed=0, density=0.4):
     return testing.random_dense(shape, dtype=dtype, generator=generator) * keep
 
 
+def poisson(m=30):
+    """The dense matrix (m, m) of Poisson's equation on a line, positive definite."""
+    main, side = torch.full((m,), 2.0).double(), -torch.ones(m - 1).double()
+    return torch.diag(main) + torch.diag(side, 1) + torch.diag(side, -1)
+
+
 def made_by_spgrad(dense, layout="csr"):
     """The elements of a dense tensor that are not zero; blocks are of 2 x 2."""
     blocks = {"blocksize": (2, 2)} if layout.startswith("b") else {}

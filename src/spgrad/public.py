@@ -7,7 +7,7 @@ import inspect
 import reprlib
 import sys
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
 
@@ -40,6 +40,22 @@ _STRICT = (
 _MIXED = "got mixed torch.Tensor and DTensor"
 _DEEPEST = 5
 """Levels of nested lists that are searched for NumPy numbers, as a list may contain itself."""
+
+
+class Call(NamedTuple):
+    """A call of a public function.
+
+    Attributes:
+        op: The function.
+        name: Its name for users.
+        args: The arguments.
+        kwargs: Those by keyword.
+    """
+
+    op: Callable[..., Any]
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
 
 
 def public_op(op: Callable[P, T]) -> Callable[P, T]:
@@ -89,7 +105,7 @@ def public_as(name: str, *, collective: bool = False) -> Callable[[Callable[P, T
                         other = ArgumentKindError(hint)
                         _explain(other, name, operands)
                         raise other from None
-                refused = named_error(op, name, args, kwargs, error)
+                refused = named_error(Call(op, name, args, kwargs), error)
                 if refused is not None:
                     _explain(refused, name, operands)
                     raise refused from error
@@ -103,19 +119,12 @@ def public_as(name: str, *, collective: bool = False) -> Callable[[Callable[P, T
     return decorate
 
 
-def named_error(
-    op: Callable[..., Any],
-    name: str,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    error: Exception,
-) -> SpgradError | None:
+def named_error(call: Call, error: Exception) -> SpgradError | None:
     """The error that names the argument of a call where torch or Python raised one that does not.
 
     None if no argument explains the error, or the error names it.
     """
-    refused = _of_a_misfit(op, name, args, kwargs, error)
-    return refused or _of_an_argument(op, args, kwargs, error)
+    return _of_a_misfit(call, error) or _of_an_argument(call.op, call.args, call.kwargs, error)
 
 
 def _require_sizes(out: Any) -> None:
@@ -138,19 +147,13 @@ def _outermost() -> bool:
     return caller is None
 
 
-def _of_a_misfit(
-    op: Callable[..., Any],
-    name: str,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    error: Exception,
-) -> ArgumentKindError | None:
+def _of_a_misfit(call: Call, error: Exception) -> ArgumentKindError | None:
     """The error for arguments that are too many, missing or unknown; Python lists no names."""
     if not isinstance(error, TypeError) or isinstance(error, SpgradError):
         return None
-    signature = inspect.signature(op)
+    signature = inspect.signature(call.op)
     try:
-        signature.bind(*args, **kwargs)
+        signature.bind(*call.args, **call.kwargs)
     except TypeError:
         names = [
             p.replace(annotation=p.empty, default=p.empty)
@@ -158,7 +161,7 @@ def _of_a_misfit(
             if p.name != "self" and not p.name.startswith("_")
         ]
         says = str(error).partition("() ")[2] or str(error)
-        accepted = f"{name.rpartition('.')[2]}{inspect.Signature(names)}"
+        accepted = f"{call.name.rpartition('.')[2]}{inspect.Signature(names)}"
         return ArgumentKindError(
             f"{says}; {accepted} is accepted. Check the names and the number of the arguments."
         )

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from samples import poisson
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import spgrad
@@ -11,11 +12,6 @@ from spgrad.linalg.solvers.progress import progress
 
 D = torch.float64
 ITERATIVE = [linalg.CG, linalg.MINRES, linalg.BiCGSTAB, linalg.GMRES, linalg.LSMR]
-
-
-def poisson(m=30):
-    main, side = torch.full((m,), 2.0, dtype=D), -torch.ones(m - 1, dtype=D)
-    return torch.diag(main) + torch.diag(side, 1) + torch.diag(side, -1)
 
 
 A = spgrad.from_dense(poisson())

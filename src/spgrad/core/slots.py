@@ -141,9 +141,8 @@ def _operator(name: str, func: Any) -> Callable[[torch.Tensor, Any], Any]:
     plain = getattr(torch.Tensor, name)
 
     def run(self: torch.Tensor, other: Any) -> Any:
-        if isinstance(other, (torch.Tensor, int, float)):  # the most frequent ones first
-            return plain(self, other)
-        if type(other).__module__.partition(".")[0] not in _LIBRARIES_OF_ARRAYS:
+        # the most frequent kinds first
+        if isinstance(other, (torch.Tensor, int, float)) or not _is_of_numpy_or_scipy(other):
             return plain(self, other)
         if "mul" in name and type(other).__name__.endswith("_matrix"):
             raise two_products(other)
@@ -153,7 +152,9 @@ def _operator(name: str, func: Any) -> Callable[[torch.Tensor, Any], Any]:
     return run
 
 
-_LIBRARIES_OF_ARRAYS = "numpy", "scipy"
+def _is_of_numpy_or_scipy(x: object) -> bool:
+    return type(x).__module__.partition(".")[0] in ("numpy", "scipy")
+
 
 _OPERATORS = {
     "__add__": torch.add,

@@ -28,39 +28,29 @@ from torch.distributed.distributed_c10d import _get_default_store
 from spgrad import errors
 from spgrad.core import checks
 from spgrad.errors import ArgumentKindError, ArgumentValueError, SpgradError, StateError
-from spgrad.public import named_error
+from spgrad.public import Call, named_error
 
 T = TypeVar("T")
 
 
 @dataclass
-class Call:
-    """A call of a public function that all processes make.
+class Shared:
+    """A call that all processes make.
 
     Attributes:
-        op: The function.
-        name: Its name for users.
-        args: The arguments.
-        kwargs: Those by keyword.
+        call: The call in this process.
         compared: Whether this process has told the others of its arguments.
     """
 
-    op: Callable[..., Any]
-    name: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    call: Call
     compared: bool = False
-
-    def named(self, error: Exception) -> SpgradError | None:
-        """The error that names the argument, where torch or Python raised one that does not."""
-        return named_error(self.op, self.name, self.args, self.kwargs, error)
 
 
 class _Running(threading.local):
     """The calls that run in this thread, the outermost first."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[Shared] = []
 
 
 RUNNING = _Running()
@@ -154,15 +144,15 @@ def called(name: str, function: Callable[..., T], *given: object) -> T:
 
 def _told_of_all() -> None:
     """Notes that this process has told the others of the arguments of the calls that run."""
-    for call in RUNNING.calls:
-        call.compared = True
+    for shared in RUNNING.calls:
+        shared.compared = True
 
 
 def _named(error: Exception) -> SpgradError:
     """An error of the arguments as all processes raise it."""
     if isinstance(error, SpgradError):
         return error
-    named = RUNNING.calls[-1].named(error) if RUNNING.calls else None
+    named = named_error(RUNNING.calls[-1].call, error) if RUNNING.calls else None
     if named is None:
         named = ArgumentKindError(f"an argument raised {type(error).__name__}: {error}")
     named.__cause__ = error

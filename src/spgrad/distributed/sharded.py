@@ -15,7 +15,7 @@ from spgrad.core import checks
 from spgrad.distributed import agreement
 from spgrad.distributed.plan import Plan
 from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError, UnsupportedError
-from spgrad.public import public_as
+from spgrad.public import Call, public_as
 from spgrad.torch_protocol.autocast import in_its_dtype
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ def collective(name: str, *, of_mesh: bool = False) -> Callable[[Callable[P, T]]
     def decorate(op: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(op)
         def run(*args: P.args, **kwargs: P.kwargs) -> T:
-            call = agreement.Call(op, name, args, kwargs)
+            shared = agreement.Shared(Call(op, name, args, kwargs))
             running = agreement.RUNNING.calls
-            running.append(call)
+            running.append(shared)
             try:
                 return op(*args, **kwargs)
             except Exception as error:
-                if not call.compared:
+                if not shared.compared:
                     matrix = args[0] if args else kwargs.get("D")
                     _tell_of_mesh(error) if of_mesh else _tell(error, matrix)
                 raise

@@ -28,7 +28,7 @@ _FILES = tuple(
     str(Path(torch.__file__).parent / part)
     for part in ("optim/", "nn/utils/clip_grad.py", "amp/grad_scaler.py")
 )
-_RECORDED = (torch.full_like, torch._foreach_zero_)
+_ALSO_RECORDED = (torch.full_like, torch._foreach_zero_)
 _TRACERS = ("torch._dynamo.utils", "torch.fx.interpreter")
 _BETWEEN = frozenset(
     ("spgrad.core.slots", "torch._ops", "torch._tensor", "torch.functional", "torch.overrides")
@@ -43,7 +43,7 @@ def optimizing(func: Any = None) -> bool:
     `torch.full_like` the constructor of Adagrad fills its state, and with `torch._foreach_zero_`
     `zero_grad(set_to_none=False)` clears gradients.
     """
-    if torch.is_grad_enabled() and func not in _RECORDED:
+    if torch.is_grad_enabled() and func not in _ALSO_RECORDED:
         return False
     frame = sys._getframe(2)
     while frame is not None:

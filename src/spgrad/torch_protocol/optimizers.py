@@ -51,12 +51,10 @@ def on_values(
         if len(found) == len(out):
             return type(out)([_wrapped(o, p) for o, p in zip(out, found, strict=True)])
         return out
-    if pattern is None or not isinstance(out, torch.Tensor):
-        return out
-    if out.shape != pattern.values_shape:  # also after a change of its shape in place
-        return out
-    same = isinstance(args[0], SparseTensor) and out is args[0]._vals
-    return args[0] if same else SparseTensor(out, pattern)
+    if pattern is not None and isinstance(args[0], SparseTensor) and out is args[0]._vals:
+        fits = out.shape == pattern.values_shape  # False after a change of its shape in place
+        return args[0] if fits else out
+    return _wrapped(out, pattern)
 
 
 def _gradient(grad: torch.Tensor | None) -> torch.Tensor | None:

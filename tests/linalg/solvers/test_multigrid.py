@@ -2,17 +2,13 @@
 
 import pytest
 import torch
+from samples import poisson
 
 import spgrad
 from spgrad import linalg
 from spgrad.linalg.preconditioners import amg
 
 D = torch.float64
-
-
-def poisson(m):
-    main, side = torch.full((m,), 2.0, dtype=D), -torch.ones(m - 1, dtype=D)
-    return torch.diag(main) + torch.diag(side, 1) + torch.diag(side, -1)
 
 
 @pytest.mark.parametrize(

@@ -33,20 +33,19 @@ def _compared(sign: str) -> Callable[..., NoReturn]:
     )
 
 
-def _of_bools(sign: str) -> Callable[..., NoReturn]:
-    return _without(f"D {sign} other", "Call D.map with a function of the values.")
+def _by_map(shown: str) -> Callable[..., NoReturn]:
+    return _without(shown, "Call D.map with a function of the values.")
 
 
 class Refused:
     """The operators and attributes that a sharded matrix lacks."""
 
     __lt__, __le__, __gt__, __ge__ = map(_compared, ("<", "<=", ">", ">="))
-    __and__, __or__, __xor__ = map(_of_bools, "&|^")
-    __rand__, __ror__, __rxor__ = map(_of_bools, "&|^")
-    __floordiv__, __mod__ = map(_of_bools, ("//", "%"))
-    __rfloordiv__ = _without("other // D", "Call D.map with a function of the values.")
-    __rmod__ = _without("other % D", "Call D.map with a function of the values.")
-    __rpow__ = _without("other ** D", "Call D.map with a function of the values.")
+    __and__, __or__, __xor__ = map(_by_map, ("D & other", "D | other", "D ^ other"))
+    __rand__, __ror__, __rxor__ = map(_by_map, ("other & D", "other | D", "other ^ D"))
+    __floordiv__, __mod__ = map(_by_map, ("D // other", "D % other"))
+    __rfloordiv__, __rmod__ = map(_by_map, ("other // D", "other % D"))
+    __rpow__ = _by_map("other ** D")
     __invert__ = _without("~D", "Call D.map(torch.logical_not) for the values alone.")
     __setitem__ = _without("D[...] = other", "Call D.with_values with new values.")
     __hash__ = object.__hash__

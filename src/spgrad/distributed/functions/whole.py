@@ -37,8 +37,8 @@ def full(D: Sharded, rank: int | None) -> SparseTensor | None:
     sizes = [
         end - start for start, end in zip(plan.rows.starts, plan.rows.starts[1:], strict=False)
     ]
-    columns = local._pattern.indices[1]
-    columns = columns.to(index_dtype(torch.int32, (*plan.shape, max(plan.entries))))  # on all ranks
+    same_on_all = index_dtype(torch.int32, (*plan.shape, max(plan.entries)))
+    columns = local._pattern.indices[1].to(same_on_all)
     gathered = [
         gather(t, of, plan.group, rank)
         for t, of in (

@@ -40,9 +40,9 @@ class AMG(Preconditioner):
 
     A V-cycle of damped Jacobi sweeps on products of spgrad, for all right-hand sides at once. The
     levels are the same in each run. For a float64 matrix a cycle computes in float32, as it only
-    approximates a solution: it takes 0.6 of the time, and the solver as many steps. Batches, and
-    matrices with numbers that float32 does not hold, keep float64. Needs
-    ``pip install 'spgrad[amg]'``.
+    approximates a solution: it takes 0.6 of the time. The solver takes as many steps, and a few
+    more if rows and columns are scaled by numbers far apart. Batches, and matrices with numbers
+    that float32 does not hold, keep float64. Needs ``pip install 'spgrad[amg]'``.
 
     Attributes:
         method: "smoothed aggregation" (Vanek, Mandel and Brezina, 1996) or "ruge stuben" (1987).

@@ -32,7 +32,7 @@ Features = torch.Tensor | tuple[torch.Tensor, torch.Tensor | None]
 
 
 def takes_a_graph(forward: Callable[..., T]) -> Callable[..., T]:
-    """Refuses a call of a layer with PyG's arguments, of which Python names none."""
+    """Refuses other arguments, such as those of PyG's layers, and says what to pass instead."""
     code = forward.__code__  # type: ignore[attr-defined]
     accepted = code.co_varnames[1 : code.co_argcount]
 

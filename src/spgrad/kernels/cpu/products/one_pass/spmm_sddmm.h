@@ -38,20 +38,19 @@ SPGRAD_INLINE void prefetch_values(const SpmmSddmm<index_t, scalar_t>& a, int64_
 
 // The vectors of a row of g that are held in registers, while each row of x is read as a whole.
 // Where x is far away, rows of many cache lines are read part by part, and g from memory with them.
-template <bool kFar, int kVectors>
-inline constexpr int kHeld = kFar && kVectors >= 4 ? 0 : kVectors;
+template <bool kPrefetched, int kVectors>
+inline constexpr int kHeld = kPrefetched && kVectors >= 4 ? 0 : kVectors;
 
 // The kTogether entries of one row from p on; if not kWhole, those of them before `end`. Adds their
 // products to kVectors vectors of y from `column` on, and adds the contribution of these columns to
 // the dot products of the entries; the first columns overwrite the dot products instead. For an
 // entry that does not exist, x is a row of zeros. A weight of zero would not suffice, because zero
-// times infinity is not zero.
-template <bool kWhole, bool kFar, int kElements, int kVectors, class index_t, class scalar_t>
-SPGRAD_INLINE void spmm_sddmm_group(const SpmmSddmm<index_t, scalar_t>& a, int64_t p, int64_t end,
-                                    int64_t ahead, const scalar_t* g,
-                                    const Held<kElements, kHeld<kFar, kVectors>, scalar_t>& own,
-                                    int64_t column,
-                                    Lanes<scalar_t, kElements> (&totals)[kVectors]) {
+// times infinity is not zero. g is the row of g from `column` on, `own` the same in registers.
+template <bool kWhole, bool kPrefetched, int kElements, int kVectors, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_sddmm_group(
+    const SpmmSddmm<index_t, scalar_t>& a, int64_t p, int64_t end, int64_t ahead, const scalar_t* g,
+    const Held<kElements, kHeld<kPrefetched, kVectors>, scalar_t>& own, int64_t column,
+    Lanes<scalar_t, kElements> (&totals)[kVectors]) {
   constexpr int64_t kWidth = kVectors * kElements;
   static constexpr scalar_t kZeros[kWidth]{};
   const scalar_t* rows[kTogether];
@@ -59,12 +58,12 @@ SPGRAD_INLINE void spmm_sddmm_group(const SpmmSddmm<index_t, scalar_t>& a, int64
 #pragma GCC unroll 4
   for (int e = 0; e < kTogether; ++e) {
     const bool exists = kWhole || p + e < end;
-    if (kFar && exists) prefetch_row(a.sums, p + e, ahead, column, kWidth);
+    if (kPrefetched && exists) prefetch_row(a.sums, p + e, ahead, column, kWidth);
     rows[e] = exists ? a.sums.row(p + e) + column : kZeros;
     weights[e] = exists ? a.sums.template weight<16>(p + e) : 0;
   }
   Dots<scalar_t, kElements> dots;
-  if constexpr (kHeld<kFar, kVectors> == 0) {
+  if constexpr (kHeld<kPrefetched, kVectors> == 0) {
 #pragma GCC unroll 8
     for (int part = 0; part < kVectors; ++part) {
       Lanes<scalar_t, kElements> left, right;
@@ -99,24 +98,24 @@ SPGRAD_INLINE void spmm_sddmm_group(const SpmmSddmm<index_t, scalar_t>& a, int64
 }
 
 // Columns [column, column + kVectors * kElements) of rows [first, last).
-template <bool kFar, int kElements, int kVectors, class index_t, class scalar_t>
+template <bool kPrefetched, int kElements, int kVectors, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_sddmm_columns(const SpmmSddmm<index_t, scalar_t> a, int64_t first,
                                       int64_t last, int64_t column) {
   using Values = Lanes<scalar_t, kElements>;
   const int64_t ahead = entries_ahead<scalar_t>(a.sums.traffic.ahead, kVectors * kElements);
   for (int64_t i = first; i < last; ++i) {
     const scalar_t* const g = a.dots.g + i * a.dots.step + column;
-    const Held<kElements, kHeld<kFar, kVectors>, scalar_t> own(g);
+    const Held<kElements, kHeld<kPrefetched, kVectors>, scalar_t> own(g);
     const int64_t end = a.sums.ptr[i + 1];
     Values totals[kVectors]{};
     int64_t p = a.sums.ptr[i];
     for (; p + kTogether <= end; p += kTogether) {
       prefetch_values(a, p);
-      spmm_sddmm_group<true, kFar, kElements>(a, p, end, ahead, g, own, column, totals);
+      spmm_sddmm_group<true, kPrefetched, kElements>(a, p, end, ahead, g, own, column, totals);
     }
     if (p < end) {
       prefetch_values(a, p);
-      spmm_sddmm_group<false, kFar, kElements>(a, p, end, ahead, g, own, column, totals);
+      spmm_sddmm_group<false, kPrefetched, kElements>(a, p, end, ahead, g, own, column, totals);
     }
     scalar_t* y = a.sums.y + i * a.sums.n + column;
 #pragma GCC unroll 8
