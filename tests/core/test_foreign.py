@@ -8,7 +8,7 @@ import scipy.sparse
 import torch
 
 import spgrad
-from spgrad import support, testing
+from spgrad import public, support, testing
 from spgrad.core.pattern import LAYOUTS
 
 
@@ -106,3 +106,18 @@ def test_elementwise_functions_take_arrays():
     testing.assert_close(spgrad.mul(A, x), A.to_dense() * torch.tensor(x))
     S = scipy.sparse.csr_array(x)
     testing.assert_close(spgrad.add(A, S), A.to_dense() + torch.tensor(x))
+
+
+def test_numbers_inside_of_arguments_become_numbers_of_python():
+    """As deep as they are looked for; what lies deeper is left as it is."""
+    for depth, known in ((public._DEEPEST, True), (public._DEEPEST + 1, False)):
+        for wrap in (lambda x: {"k": x}, lambda x: [x], lambda x: (x,)):
+            given, wanted = np.int64(3), 3
+            for _ in range(depth):
+                given, wanted = wrap(given), wrap(wanted)
+            assert public._has_numpys(given) is known
+            found = public._pythons(given)
+            assert found == wanted
+            for _ in range(depth):
+                found = found["k"] if isinstance(found, dict) else found[0]
+            assert (type(found) is int) is known

@@ -96,3 +96,12 @@ def test_a_random_tensor_that_no_layout_has_is_refused():
         testing.random_sparse((12, 9), torch.sparse_bsr)
     with pytest.raises(NotImplementedError, match="two or more sparse dimensions"):
         testing.random_sparse((6,))
+
+
+def test_the_first_item_of_a_batch_has_the_pattern_of_the_matrix():
+    """The others have about half of it."""
+    matrix = torch.tensor([[1.0, 0, 2], [0, 3, 0]])
+    chance = testing._density_like(matrix, (2, 2, 2, 3))
+    assert torch.equal(chance[0, 0], (matrix != 0).float())
+    for item in (chance[0, 1], *chance[1]):
+        assert torch.equal(item, (matrix != 0) / 2)

@@ -102,3 +102,55 @@ def test_the_processor(tmp_path):
     assert machine.processor_flags(arm) == {"fp", "asimd"}
     assert machine.processor_name(arm)  # what Python knows
     assert machine.processor_flags(tmp_path / "none") == frozenset()
+
+
+def cache(folder, number, **said):
+    (folder / f"index{number}").mkdir()
+    for name, text in said.items():
+        (folder / f"index{number}" / name).write_text(f"{text}\n")
+
+
+def test_caches_are_read_and_named(tmp_path):
+    cache(tmp_path, 0, type="Data", level=1, size="48K", shared_cpu_list="0")
+    cache(tmp_path, 1, type="Instruction", level=1, size="32K", shared_cpu_list="0")
+    cache(tmp_path, 2, type="Unified", level=2, size="1024K", shared_cpu_list="0-1,8")
+    cache(tmp_path, 3, type="Unified", level=3, size="36M", shared_cpu_list="0-7")
+    cache(tmp_path, 4, type="Unified", level=4, size="1G", shared_cpu_list="0,2")
+    cache(tmp_path, 5, type="Unified", level=5, size="512", shared_cpu_list="3-3")
+    cache(tmp_path, 6, type="Unified", level=6)  # as some virtual machines list one
+    cache(tmp_path, 7, type="Unified", level=7, size="1023K", shared_cpu_list="0-3")
+    found = machine.caches(tmp_path)
+    assert found == [
+        {"name": "L1d", "bytes": 48 * 2**10, "shared_by": 1},
+        {"name": "L2", "bytes": 2**20, "shared_by": 3},
+        {"name": "L3", "bytes": 36 * 2**20, "shared_by": 8},
+        {"name": "L4", "bytes": 2**30, "shared_by": 2},
+        {"name": "L5", "bytes": 512, "shared_by": 1},
+        {"name": "L7", "bytes": 1023 * 2**10, "shared_by": 4},
+    ]
+    assert machine.caches_in_words(found) == (
+        "L1d 48 KB of each, L2 1 MB shared by 3, L3 36 MB shared by 8, L4 1024 MB shared by 2, "
+        "L5 0.5 KB of each, L7 1023 KB shared by 4"
+    )
+    assert machine.caches(tmp_path / "none") == []
+    assert machine.caches_in_words([]) == ""
+
+
+def test_threads_and_caches_of_this_machine(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 4} if pid == 0 else {})
+    monkeypatch.setattr(versions, "caches", list)
+    said = lines()
+    assert said["threads"].endswith(", where 3 of 7 cores may be used")
+    assert " KB of each" not in versions.report()
+    monkeypatch.delattr(os, "sched_getaffinity")
+    known = {"name": "L2", "bytes": 1536, "shared_by": 1}
+    monkeypatch.setattr(versions, "caches", lambda: [known])
+    for name in versions.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    said = lines()
+    assert said["threads"].endswith(", where 7 of 7 cores may be used")
+    assert "  L2 1.5 KB of each\n" in versions.report()
+    assert said["variables"] == "none is set"
+    monkeypatch.setenv(versions.VARIABLES[0], "1")
+    assert lines()["variables"] == f"{versions.VARIABLES[0]}=1"
