@@ -138,16 +138,17 @@ ON_COPY = PYTHONPATH="$(1):$$($(BIN)/python -c 'import sysconfig; print(sysconfi
   $(BIN)/python -S -m pytest -o python_files="test_*.py allocations.py"
 define COPY
 	cmake -S . -B build/$(1) -G Ninja -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python --log-level=WARNING \
-	  -DSPGRAD_$(2)=ON -DSPGRAD_LIBRARY_DIR=$(CURDIR)/build/$(1)/site/spgrad/kernels
+	  -DSPGRAD_$(2)=ON $(3) -DSPGRAD_LIBRARY_DIR=$(CURDIR)/build/$(1)/site/spgrad/kernels
 	cmake --build build/$(1) -- --quiet
 	(cd src && find spgrad -name "*.py" -o -path "*/cora/*" -type f) | tar -C src -cf - -T - | tar -C build/$(1)/site -xf -
 endef
 
+sanitize: WIDTH ?= 32
 sanitize: $(INSTALLED)
-	$(call COPY,sanitize,SANITIZE)
+	$(call COPY,sanitize-$(WIDTH),SANITIZE,-DSPGRAD_WIDTH=$(WIDTH))
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	  LD_PRELOAD="$$($${CXX:-c++} -print-file-name=libasan.so) $$($${CXX:-c++} -print-file-name=libstdc++.so)" \
-	  $(call ON_COPY,build/sanitize/site) -n0 -s -v $(SANITIZED) -k 'not triton' # which is no C++
+	  $(call ON_COPY,build/sanitize-$(WIDTH)/site) -n0 -s -v $(SANITIZED) -k 'not triton' # which is no C++
 
 # How many lines of the kernels the suite runs, and which it does not run. The suite runs in one
 # process, because the workers of xdist end without writing the counts of gcov.

@@ -82,6 +82,16 @@ def part_of_pattern(pattern: Pattern, subscript: Subscript, target: Target) -> P
 _SEARCHED = 64
 """Rows of a list are searched for where there are more elements for each, and no pointers yet."""
 
+_SMALL = 2**14
+"""Elements of a matrix whose pointers take less time than a few calls of torch."""
+
+
+def searches_rows(pattern: Pattern, count: int) -> bool:
+    """Whether so many rows of a COO matrix are found by searching, and not by pointers to rows."""
+    if max(pattern.nse, pattern.matrix[0]) <= _SMALL or count * _SEARCHED >= pattern.nse:
+        return False
+    return all(pattern.derived(key) is None for key in (kept.POINTERS, kept.ROWS))
+
 
 def _of_coo_lines(
     pattern: Pattern, subscript: Subscript, target: Target
@@ -96,9 +106,8 @@ def _of_coo_lines(
         return None
     if len(target.out) > 2 or not _keeps_matrix(pattern, subscript, target):
         return None
-    known = any(pattern.derived(key) is not None for key in (kept.POINTERS, kept.ROWS))
-    few = 0 in points and points[0].shape[0] * _SEARCHED < pattern.nse
-    if (few and not known) or (1 in points and _is_long(pattern, 1)):
+    searched = 0 in points and searches_rows(pattern, points[0].shape[0])
+    if searched or (1 in points and _is_long(pattern, 1)):
         return None
     lines = lines_of(pattern)
     assert lines is not None

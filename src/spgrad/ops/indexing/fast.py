@@ -1,7 +1,8 @@
-"""The common subscripts of a CSR or CSC matrix, in as few calls as they need.
+"""The common subscripts of a CSR, CSC or COO matrix, in as few calls as they need.
 
 `plan.part` computes every subscript. The functions here compute whole lines (rows of CSR, columns
-of CSC) and a slice of every line, and take a half to a fifth of its time in a small call.
+of CSC) and a slice of every line, and take a half to a fifth of its time in a small call. Of COO
+they compute listed rows.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from spgrad.core import kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, plain, stored_values
+from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.gather import Gather, Move, Ranges, Run, moves_along
 from spgrad.lowering.products.spmm import wants_grad
+from spgrad.lowering.ranges import by_rows, lines_of, of_lines
 from spgrad.lowering.rebuild import remembered
-from spgrad.ops.indexing.compressed import run_of_lines
+from spgrad.ops.indexing.compressed import run_of_lines, searches_rows
 from spgrad.ops.indexing.parse import in_range, slice_of
-from spgrad.torch_protocol.compile import lasting
+from spgrad.torch_protocol.compile import is_real, lasting
 
-_PLAIN = (torch.sparse_csr, torch.sparse_csc)
 _ALL = slice(None)
 _INT32 = torch.iinfo(torch.int32).max
 
@@ -38,10 +40,12 @@ def subscripted(A: SparseTensor, index: Any) -> SparseTensor | None:
     line, within = (row, col) if dim == 0 else (col, row)
     if type(within) is not slice:
         return None
+    if type(line) is torch.Tensor and within == _ALL and _is_list(line, A):
+        return listed(A, in_range(line, dim, pattern.shape[dim]))
+    if pattern.is_coo:
+        return None
     if within != _ALL:
         return _slice_of_lines(A, within) if type(line) is slice and line == _ALL else None
-    if type(line) is torch.Tensor and _is_list(line, A):
-        return listed(A, in_range(line, dim, pattern.shape[dim]))
     if type(line) is int or type(line) is slice:
         return _run(A, line, dim)
     return None
@@ -53,16 +57,25 @@ def _is_list(line: torch.Tensor, A: SparseTensor) -> bool:
 
 
 def line_dim(pattern: Pattern) -> int | None:
-    """The dimension of the lines of a CSR or CSC matrix; None for anything else."""
-    if len(pattern.shape) != 2 or pattern.layout not in _PLAIN:
+    """The dimension of the lines of a CSR, CSC or COO matrix; None for anything else."""
+    if len(pattern.shape) != 2 or pattern.dense_dim or pattern.blocksize is not None:
         return None
-    return 0 if pattern.compressed_by_rows else 1
+    return 0 if by_rows(pattern) else 1
 
 
 def listed(A: SparseTensor, lines: torch.Tensor) -> SparseTensor | None:
     """The lines of these numbers, int64, from 0 on and in range; None where only `part` can."""
+    if A._pattern.is_coo:
+        A = without_repeats(A)
+        searched = not is_real(lines) or searches_rows(A._pattern, lines.shape[0])
+        found = None if searched else lines_of(A._pattern)
+        if found is None:
+            return None
+        ptr, idx = found.ptr, found.idx
+    else:
+        ptr, idx = A._pattern.indices
     pattern, vals = A._pattern, stored_values(A)
-    (ptr, idx), longest = pattern.indices, pattern.shape[1 if pattern.compressed_by_rows else 0]
+    longest = pattern.shape[1 if by_rows(pattern) else 0]
     if not moves_along(vals, idx):
         return None
     # no minimum of two sizes, on which compiled code would depend
@@ -73,7 +86,7 @@ def listed(A: SparseTensor, lines: torch.Tensor) -> SparseTensor | None:
     with lasting(ptr, idx, lines):
         numbers = plain(vals.detach() if recorded else vals)
         own_ptr, own, ready = kernels.list_lines(ptr, idx, numbers, lines.contiguous())
-    made = _with_lines(pattern, (own_ptr, own), lines.shape[0])
+    made = _with_lines(pattern, own_ptr, own, lines.shape[0])
     if not recorded:
         return on_pattern(ready, made)
     lines = lines.clone()  # the caller may change them before backward asks which these were
@@ -85,12 +98,10 @@ def listed(A: SparseTensor, lines: torch.Tensor) -> SparseTensor | None:
     return on_pattern(Gather(entries, pattern.nse, repeats=True)(vals, ready), made)
 
 
-def _with_lines(pattern: Pattern, indices: tuple[torch.Tensor, ...], count: int) -> Pattern:
+def _with_lines(pattern: Pattern, ptr: torch.Tensor, idx: torch.Tensor, count: int) -> Pattern:
     """Other lines of the same length."""
     m, k = pattern.shape
-    return Pattern(
-        pattern.layout, (count, k) if pattern.compressed_by_rows else (m, count), indices
-    )
+    return of_lines(pattern, (count, k) if by_rows(pattern) else (m, count), ptr, idx)
 
 
 def _run(A: SparseTensor, take: int | slice, dim: int) -> SparseTensor | None:
@@ -117,7 +128,7 @@ def _run(A: SparseTensor, take: int | slice, dim: int) -> SparseTensor | None:
         if one:
             made = Pattern(torch.sparse_coo, (pattern.shape[1 - dim],), (own[None],))
         else:
-            made = _with_lines(pattern, (own_ptr, own), count)
+            made = _with_lines(pattern, own_ptr, own, count)
         return Move(made, Gather(entry, pattern.nse))
 
     part = remembered(pattern, kept.PART, ("lines", first, count, one), make)

@@ -55,12 +55,13 @@ SPGRAD_INLINE void keep_rounded(T& product) {
 // is looked up at run time. SPGRAD_CLONES does not work for code with explicit vectors: a vector
 // that is wider than a register ends up in memory, so such code must know the width.
 #if SPGRAD_WIDE && defined(SPGRAD_ONE_WIDTH)
-// A build for tests is compiled for AVX2 as a whole. It takes a third of the time.
-inline int vector_bytes() { return 32; }
+// A build for tests is compiled for registers of this many bytes as a whole. It takes a third of
+// the time.
+inline int vector_bytes() { return SPGRAD_ONE_WIDTH; }
 
 template <class F>
 void with_vectors(const F& f) {
-  f.template operator()<32>();
+  f.template operator()<SPGRAD_ONE_WIDTH>();
 }
 #elif SPGRAD_WIDE
 template <class F>
