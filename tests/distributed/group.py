@@ -36,23 +36,25 @@ def shared_folder():
     return Path(found[0])
 
 
-FAMILIES = (
-    "product_cases",
-    "derivative_cases",
-    "row_cases",
-    "solve_cases",
-    "argument_cases",
-    "file_cases",
-    "failure_cases",
-    "refusal_cases",
-    "misuse_cases",
-)
+FAMILIES = {
+    "numbers": ("product_cases", "derivative_cases", "row_cases"),
+    "solves and errors": (
+        "solve_cases",
+        "argument_cases",
+        "file_cases",
+        "failure_cases",
+        "refusal_cases",
+        "misuse_cases",
+    ),
+}
+"""Modules of cases. A group of processes runs those of one line."""
 
 
-def run(rank, world, directory):
-    """Runs all cases in one process of a group, and writes what each of them raised."""
-    for family in FAMILIES:
+def run(rank, world, about, directory):
+    """Runs cases in one process of a group, and writes what each of them raised."""
+    for family in FAMILIES[about]:
         importlib.import_module(family)
+    faulthandler.enable()
     faulthandler.dump_traceback_later(LIMIT, exit=True)
     os.environ["SPGRAD_TEST_FOLDER"] = str(directory)
     torch.set_num_threads(1)

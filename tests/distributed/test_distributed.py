@@ -17,9 +17,10 @@ WORLDS = (1, 2, 4)
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_as_in_one_process(world, tmp_path):
-    """All cases in one group of processes, because starting one takes seconds."""
-    multiprocessing.spawn(group.run, args=(world, str(tmp_path)), nprocs=world)
+@pytest.mark.parametrize("about", group.FAMILIES)
+def test_as_in_one_process(about, world, tmp_path):
+    """Many cases in one group of processes, because starting one takes seconds."""
+    multiprocessing.spawn(group.run, args=(world, about, str(tmp_path)), nprocs=world)
     failures = [torch.load(tmp_path / f"{rank}.pt") for rank in range(world)]
     told = [
         f"{name}, rank {rank}:\n{text}"
