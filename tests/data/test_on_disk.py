@@ -1,6 +1,8 @@
 """Rows of matrices on disk, and batches that a thread makes ahead."""
 
 import pickle
+import subprocess
+import sys
 import threading
 import time
 
@@ -204,6 +206,18 @@ def test_a_caller_who_stops_ends_the_thread():
     assert threading.active_count() == before
     with pytest.raises(spgrad.SpgradError, match="`ahead` is 0"):
         data.prefetched([1], 0)
+
+
+def test_a_program_ends_while_batches_are_made():
+    """The thread is in code of torch when the program ends, which aborts a process otherwise."""
+    program = """
+import torch, spgrad
+x = torch.ones(1000, 1000)
+found = spgrad.data.prefetched(x @ x for _ in range(10**6))
+next(found)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=100)
+    assert run.returncode == 0, run.stderr
 
 
 def test_arrays_that_torch_has_no_tensors_for(tmp_path):

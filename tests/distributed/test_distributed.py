@@ -1,5 +1,6 @@
 """Sharded matrices in 1, 2 and 4 processes against one matrix in one process."""
 
+import subprocess
 import sys
 
 import argument_cases
@@ -85,6 +86,18 @@ def test_a_matrix_of_a_group_that_was_destroyed(tmp_path):
         assert torch.equal(spgrad.distributed.distribute(spgrad.eye(3)) @ x, x)
     finally:
         dist.destroy_process_group()
+
+
+def test_a_process_ends_while_rows_are_copied():
+    """A thread that is in code of torch when the process ends would abort it."""
+    program = """
+import os, torch
+from spgrad.distributed import exchange
+x = torch.ones(1000, 1000)
+exchange._background(os.getpid()).submit(lambda: [x @ x for _ in range(3)])
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=100)
+    assert run.returncode == 0, run.stderr
 
 
 def test_rows_are_divided_into_messages_by_their_bytes():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 import warnings
@@ -278,8 +279,14 @@ def _prefetched(batches: Iterable[T], ahead: int) -> Iterator[T]:
             error = caught
         put((_END, error))
 
+    def stop() -> None:
+        stopped.set()
+        thread.join()
+
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
+    # Python ends a daemon wherever it is, and the process with it if that is in code of torch
+    atexit.register(stop)
     try:
         while True:
             batch, error = made.get()
@@ -289,5 +296,5 @@ def _prefetched(batches: Iterable[T], ahead: int) -> Iterator[T]:
                 return
             yield batch
     finally:
-        stopped.set()
-        thread.join()
+        atexit.unregister(stop)
+        stop()

@@ -15,6 +15,7 @@ one message at a time.
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import queue
@@ -259,15 +260,22 @@ class Pending:
 class _Background(threading.Thread):
     """Runs functions one after the other, as long as the process lives.
 
-    A daemon: a process that fails does not wait for rows that no other process will take.
+    A daemon: a process that fails does not wait for rows that no other process will take. Python
+    ends such a thread wherever it is, and the process with it if that is in code of torch, so the
+    process waits two seconds for it.
     """
 
     def __init__(self) -> None:
         super().__init__(name="spgrad-exchange", daemon=True)
-        self._calls: queue.SimpleQueue[tuple[Callable[[], None], Future[None]]] = (
+        self._calls: queue.SimpleQueue[tuple[Callable[[], None], Future[None]] | None] = (
             queue.SimpleQueue()
         )
         self.start()
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._calls.put(None)
+        self.join(timeout=2)
 
     def submit(self, function: Callable[[], None]) -> Future[None]:
         """Runs a function soon; the result of the future raises what it raised."""
@@ -277,15 +285,15 @@ class _Background(threading.Thread):
 
     def run(self) -> None:
         """Runs the functions."""
-        while True:
-            function, future = self._calls.get()
+        while (call := self._calls.get()) is not None:
+            function, future = call
             try:
                 with torch.no_grad():
                     function()
                 future.set_result(None)
             except BaseException as error:  # noqa: BLE001  # raised where the future is asked
                 future.set_exception(error)
-            del function, future
+            del call, function, future
 
 
 @cache
