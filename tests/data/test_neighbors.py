@@ -10,7 +10,7 @@ from torch.testing import assert_close
 import spgrad
 from spgrad import data, kernels
 from spgrad.kernels import REFERENCES
-from spgrad.kernels.reference.sampling.random import below
+from spgrad.kernels.reference.sampling.random import below, minus_log, parts_of_one
 
 
 def generator(seed=0):
@@ -116,6 +116,14 @@ def test_threads_and_reference_give_the_same_bits(weighted, replace, index):
     check("relabel_lines", torch.arange(10).to(index), *found[:3], not replace)
 
 
+@pytest.mark.parametrize("replace", [False, True])
+def test_the_reference_draws_by_all_bits_of_a_number(replace):
+    """Of so many entries, 24 bits would draw some others, or in another order."""
+    d = 50_000
+    ptr, weight = torch.tensor([0, d]), torch.rand(d, generator=generator()) + 0.5
+    check("sample_lines", ptr, torch.arange(d), weight, torch.tensor([0]), 0, d, replace, 3)
+
+
 @pytest.mark.parametrize("layout", ["csr", "csc", "coo"])
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("weights", [False, True])
@@ -190,6 +198,21 @@ def test_random_bits_become_an_integer_below_a_bound(bound):
     bits[:4] = torch.tensor([0, -1, 2**32 - 1, 2**63 - 1])
     wanted = [(b % 2**64) * bound >> 64 for b in bits.tolist()]
     assert below(bits, torch.tensor(bound)).tolist() == wanted
+
+
+def test_random_bits_become_a_part_of_one():
+    """Exactly, and never 1."""
+    bits = torch.tensor([0, 2**11 - 1, 2**11, 2**62 + 2**40, -1, -(2**63)])
+    wanted = [(b % 2**64 >> 11) / 2**53 for b in bits.tolist()]
+    assert parts_of_one(bits).tolist() == wanted
+    assert max(wanted) < 1
+
+
+def test_a_logarithm_is_exact_to_the_last_bits():
+    near = 0.5**0.5 * (1 + torch.tensor([-1e-15, 1e-15], dtype=torch.float64))
+    drawn = torch.rand(4000, generator=generator(), dtype=torch.float64)
+    u = torch.cat([near, drawn, 1 - drawn * 2.0**-40, 2.0 ** -torch.arange(54).double()])
+    assert_close(minus_log(u), -u.log(), rtol=1e-15, atol=0)
 
 
 def test_weights_of_zero_are_never_drawn():

@@ -137,7 +137,7 @@ def _weighted(made: Tensor, entry: Tensor, weight: Tensor, start: Tensor, fanout
     """The entries whose exponential clocks of rate `weight` ring first (Efraimidis, Spirakis)."""
     line = row_numbers(made, len(entry))
     bits = draws(start[line], torch.arange(len(entry), device=entry.device) - made[line])
-    clock = minus_log((shifted(bits, 11) + 1) * 2.0**-53) / weight[entry]
+    clock = minus_log((shifted(bits, 11) + 1).double() * 2.0**-53) / weight[entry]
     order = torch.argsort(clock, stable=True)
     order = order[torch.argsort(line[order], stable=True)]
     rank = torch.arange(len(entry), device=entry.device) - made[line]

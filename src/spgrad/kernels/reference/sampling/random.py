@@ -49,7 +49,7 @@ def minus_log(u: Tensor) -> Tensor:
     m, exponent = torch.frexp(u)
     m, exponent = 2 * m, exponent - 1
     large = m > _SQRT_2
-    m, exponent = torch.where(large, 0.5 * m, m), exponent + large
+    m, exponent = torch.where(large, 0.5 * m, m), (exponent + large).to(u.dtype)
     s = (m - 1) / (m + 1)
     square = s * s
     series = torch.full_like(s, 1 / (2 * _TERMS - 1))
@@ -60,4 +60,4 @@ def minus_log(u: Tensor) -> Tensor:
 
 def parts_of_one(bits: Tensor) -> Tensor:
     """The upper 53 of 64 random bits as a number in [0, 1)."""
-    return shifted(bits, 11) * 2.0**-53
+    return shifted(bits, 11).double() * 2.0**-53
