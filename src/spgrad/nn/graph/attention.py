@@ -22,6 +22,7 @@ from spgrad.nn.graph.operands import (
     glorot_linear,
     graph_operand,
     pair_of,
+    require_dtype_of,
     require_sizes,
     reset_linear,
     takes_a_graph,
@@ -30,7 +31,6 @@ from spgrad.nn.graph.pairs import added_scores, attended, joined_scores
 from spgrad.ops.products.heads import spmm
 from spgrad.ops.reductions.softmax import softmax
 from spgrad.public import public_as
-from spgrad.torch_protocol.autocast import converts
 from spgrad.torch_protocol.compile import when_tracing
 
 _FILLS = {"mean": "mean", "sum": "sum", "add": "sum"}
@@ -262,7 +262,7 @@ class GraphAttention(nn.Module):
         assert of_src is not None
         assert of_dst is not None
         shape = self.heads, self.out_channels
-        _require_dtype(src, of_src)
+        require_dtype_of(of_src, x=src)
         # W^T a is computed first, so that the scores need no W x of all features
         to_right = _per_head(of_src.weight, self.att_src)
         if dst is src:
@@ -277,6 +277,7 @@ class GraphAttention(nn.Module):
                 left = dst @ _per_head(of_dst.weight, self.att_dst)
         bias = None
         if self.lin_edge is not None and self.att_edge is not None:
+            require_dtype_of(self.lin_edge, A=values(A))
             bias = values(A) @ _per_head(self.lin_edge.weight, self.att_edge)
         return bias, left, right, mixed.unflatten(1, shape)
 
@@ -300,7 +301,7 @@ class GraphAttention(nn.Module):
                 "`x[1]` is None; features of the targets are accepted in version 2. Give them, or "
                 "use version=1."
             )
-        _require_dtype(src, self.lin_l)
+        require_dtype_of(self.lin_l, x=src)
         shape = self.heads, self.out_channels
         left, right = self.lin_r(dst).unflatten(1, shape), self.lin_l(src).unflatten(1, shape)
         edges = weight = None
@@ -329,11 +330,6 @@ def _featured(A: SparseTensor, features: int) -> SparseTensor:
 
 
 when_tracing(_featured)
-
-
-def _require_dtype(x: torch.Tensor, linear: nn.Linear) -> None:
-    if not converts(x):  # which converts both
-        checks.require_same_dtype(x=x, weight=linear.weight)
 
 
 def _per_head(weight: torch.Tensor, att: torch.Tensor) -> torch.Tensor:

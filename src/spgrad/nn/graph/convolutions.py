@@ -20,6 +20,7 @@ from spgrad.nn.graph.operands import (
     glorot_linear,
     pair_of,
     reduction_of,
+    require_dtype_of,
     require_sizes,
     reset_linear,
     square_graph,
@@ -174,6 +175,7 @@ class GraphConv(MessagePassing):
         graph = plain_graph(square_graph(A, x))
         fits = {"nodes": graph.shape[1], "channels": self.in_channels}
         x = features_of_nodes("x", x, graph, **fits, sparse_too=True, dtype_too=True)
+        require_dtype_of(self.lin, x=x)
         h = self.lin(x)
         if not self.normalize:
             y = self.propagate(h, graph)
@@ -296,8 +298,8 @@ class SAGEConv(MessagePassing):
     def _forward(self, x: Features, A: torch.Tensor) -> torch.Tensor:
         graph = weighted_graph(A, x)
         src, dst = both_ends(x, graph, self.channels)
-        if self.lin is not None:
-            src = self.lin(src).relu()
+        require_dtype_of(self.lin_l, x=src)
+        src = src if self.lin is None else self.lin(src).relu()
         y = self.lin_l(self.propagate(src, graph))
         if self.lin_r is not None and dst is not None:
             y = y + self.lin_r(dst)

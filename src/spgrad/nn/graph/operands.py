@@ -111,7 +111,10 @@ def both_ends(
     channels: tuple[int | None, int | None],
     sparse_too: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Features of sources (k, channels) and of targets (m, channels) or None, or the refusal."""
+    """Features of sources (k, channels) and of targets (m, channels) or None, or the refusal.
+
+    Both have one dtype, unless autocast converts them.
+    """
     m, k = A.shape[:2]
     ends = functools.partial(features_of_nodes, A=A, sparse_too=sparse_too)
     if not isinstance(x, (tuple, list)):
@@ -129,6 +132,8 @@ def both_ends(
         )
     src = ends("x[0]", x[0], nodes=k, channels=channels[0])
     dst = None if x[1] is None else ends("x[1]", x[1], nodes=m, channels=channels[1])
+    if dst is not None and not converts(src):
+        checks.require_same_dtype(**{"x[0]": src, "x[1]": dst})
     return src, dst
 
 
@@ -156,6 +161,18 @@ def features_of_nodes(
     if dtype_too and not converts(x):
         checks.require_same_dtype(x=x, A=A._vals)
     return x
+
+
+def require_dtype_of(linear: nn.Module, **multiplied: torch.Tensor) -> None:
+    """Refuses what a layer multiplies by weights of another dtype.
+
+    Autocast converts both. A quantized layer has no weights of a floating-point dtype, and a module
+    that a caller put in place of a linear layer perhaps none.
+    """
+    ((arg, x),) = multiplied.items()
+    weight = getattr(linear, "weight", None)
+    if isinstance(weight, torch.Tensor) and weight.is_floating_point() and not converts(x):
+        checks.require_same_dtype(**{arg: x}, weight=weight)
 
 
 # torch.compile traces layers, but can't read the pattern of an operation's result
