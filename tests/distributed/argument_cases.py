@@ -56,13 +56,20 @@ def wrong_on_one_rank(rank, world):
     def one(bad, good):
         return only_last(rank, world, bad, good)
 
-    where = last if world > 1 else "on rank 0"
+    where = f"{last} of {world}, "  # and not that ranks differ, which is "on rank 1 and ..."
     raises(ValueError, where, lambda: D @ one(x[:-1], x))
     raises(ValueError, where, lambda: D @ one(x.float(), x))
     raises(TypeError, where, lambda: D @ one(A, x))
     raises(ValueError, where, lambda: D @ one(x[:, :, None], x))
-    for partition in ("best", [22] * world, torch.full((23,), world), torch.ones(3).long()):
-        raises(ValueError, where, lambda bad=partition: distribute(A, partition=one(bad, "nse")))
+    for bad, text in (
+        ("best", "is 'best'"),
+        ([22] * world, f"is {[22] * world}"),
+        (torch.arange(23) % world + 1, f"has processes from 1 to {world}; 0 to {world - 1} are"),
+        (torch.arange(23) % world - 1, f"has processes from -1 to {world - 2}; 0 to"),
+        (torch.ones(3).long(), "has shape (3,)"),
+    ):
+        text = f"{where}`partition` {text}"
+        raises(ValueError, text, lambda bad=bad: distribute(A, partition=one(bad, "nse")))
     raises(TypeError, where, lambda: distribute(one(A.to_dense(), A)))
     raises(ValueError, "on the ranks", lambda: distribute(None))
     raises(ValueError, where, lambda: D.with_values(one(torch.ones(1), D.local_values())))
@@ -170,7 +177,7 @@ def meshes(rank, world):
     D = distribute(A)
     wrong = DTensor.from_local(dense(23, 2), square["one"], [Replicate()])
     good = DTensor.from_local(dense(23, 2), D.mesh, [Replicate()])
-    where = f"on rank {world - 1}"
+    where = f"on rank {world - 1} of {world}, `x` "
     if world > 1:
         raises(ValueError, where, lambda: D @ only_last(rank, world, wrong, good))
     raises(
