@@ -257,6 +257,30 @@ def test_vectors_of_no_elements(kind):
     assert p.entropy() == 0
 
 
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("kind", KINDS + UNIT)
+def test_batches_without_items(kind, checked):
+    ours, _ = parameters(kind)
+    ours["loc"] = ours["loc"].detach().expand(0, M)
+    p = SparseMultivariateNormal(**ours, validate_args=checked)
+    assert p.log_prob(torch.zeros(3, 0, M, dtype=torch.float64)).shape == (3, 0)
+    assert p.rsample((2,)).shape == (2, 0, M)
+    assert p.entropy().shape == (0,)
+    assert kl_divergence(p, p).shape == (0,)
+
+
+@pytest.mark.parametrize("of_q", KINDS)
+@pytest.mark.parametrize("of_p", KINDS)
+def test_divergence_of_two_dtypes(of_p, of_q):
+    wide, _ = parameters(of_p)
+    narrow = {name: x.detach().float() for name, x in wide.items()}
+    q = SparseMultivariateNormal(**parameters(of_q, seed=3)[0])
+    found = kl_divergence(SparseMultivariateNormal(**narrow), q)
+    assert found.dtype == torch.float64
+    known = kl_divergence(SparseMultivariateNormal(**wide), q)
+    torch.testing.assert_close(found, known, rtol=1e-4, atol=1e-4)
+
+
 def test_native_tensors_and_what_is_not_sparse():
     L = lower()
     native = L.to_sparse_csr().requires_grad_()

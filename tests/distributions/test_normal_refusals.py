@@ -123,7 +123,31 @@ def test_a_value_that_is_not_a_number(checked):
     p = SparseMultivariateNormal(LOC, precision_matrix=EYE, validate_args=checked)
     value = torch.full((3,), float("nan"), dtype=LOC.dtype)
     if checked:
-        with pytest.raises(ValueError, match="within the support"):
+        with pytest.raises(spgrad.ArgumentValueError, match=r"log_prob: `value` .* within the sup"):
             p.log_prob(value)
     else:
         assert p.log_prob(value).isnan()
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_a_value_whose_batch_does_not_broadcast(checked):
+    p = SparseMultivariateNormal(torch.zeros(4, 3), precision_matrix=EYE, validate_args=checked)
+    with pytest.raises(
+        spgrad.ArgumentValueError, match=r"`value` has shape \(2, 3\); .* batch \(4,"
+    ):
+        p.log_prob(torch.zeros(2, 3))
+    assert p.log_prob(torch.zeros(2, 1, 3)).shape == (2, 4)
+
+
+def test_a_value_elsewhere():
+    p = SparseMultivariateNormal(LOC, precision_matrix=EYE)
+    with pytest.raises(spgrad.ArgumentValueError, match="log_prob: `value` is on meta; cpu"):
+        p.log_prob(LOC.to("meta"))
+
+
+def test_divergences_of_batches_that_do_not_broadcast():
+    p, q = (SparseMultivariateNormal(torch.zeros(b, 3), precision_matrix=EYE) for b in (4, 2))
+    with pytest.raises(
+        spgrad.ArgumentValueError, match=r"`q` has batch shape \(2,\); a batch that"
+    ):
+        torch.distributions.kl_divergence(p, q)

@@ -6,6 +6,7 @@ import torch
 from torch.distributions.kl import register_kl
 
 from spgrad import linalg
+from spgrad.core.checks import broadcast_shapes
 from spgrad.distributions.normal import SparseMultivariateNormal
 from spgrad.errors import ArgumentValueError
 from spgrad.ops import broadcast_to, matmul, mul
@@ -24,6 +25,19 @@ def _divergence(p: SparseMultivariateNormal, q: SparseMultivariateNormal) -> tor
             f"`q` has event shape {tuple(q.event_shape)}; {tuple(p.event_shape)}, that of `p`, is "
             "accepted. Both are distributions of vectors of one length."
         )
+    try:
+        broadcast_shapes(p.batch_shape, q.batch_shape)
+    except RuntimeError:
+        raise ArgumentValueError(
+            f"`q` has batch shape {tuple(q.batch_shape)}; a batch that broadcasts with "
+            f"{tuple(p.batch_shape)}, that of `p`, is accepted. Batch sizes are equal, or one of "
+            "them is 1 or missing."
+        ) from None
+    if p.loc.device != q.loc.device:
+        raise ArgumentValueError(
+            f"`q` is on {q.loc.device.type}; {p.loc.device.type}, where `p` is, is accepted. Make "
+            "both on one device."
+        )
     own, other = p._parameter, q._parameter
     determinants = other.half_log_det() - own.half_log_det()
     apart = _quadratic(q, p.loc - q.loc) + _trace(p, q) - p.event_shape[0]
@@ -36,7 +50,9 @@ def _quadratic(q: SparseMultivariateNormal, v: torch.Tensor) -> torch.Tensor:
 
 def _trace(p: SparseMultivariateNormal, q: SparseMultivariateNormal) -> torch.Tensor:
     """tr(Sq^-1 Sp) by sparse products, and elements of an inverse at a sparse pattern."""
-    P, Q = p._parameter.matrix(), q._parameter.matrix()
+    matrices = p._parameter.matrix(), q._parameter.matrix()
+    dtype = torch.promote_types(*(A.dtype for A in matrices))
+    P, Q = (A.to(dtype) for A in matrices)
     if P._pattern.batch != Q._pattern.batch:
         batch = torch.broadcast_shapes(P._pattern.batch, Q._pattern.batch)
         P, Q = (broadcast_to(A.to_sparse_csr(), (*batch, *A._pattern.matrix)) for A in (P, Q))

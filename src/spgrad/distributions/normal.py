@@ -222,10 +222,35 @@ class SparseMultivariateNormal(Distribution):
                 f"the dtype of `loc`, is accepted. Convert it with value.to({self.loc.dtype}).",
                 function="distributions.SparseMultivariateNormal.log_prob",
             )
-        if self._validate_args:
-            self._validate_sample(value)
+        self._require_fitting(value)
         square = self._parameter.quadratic(value - self.loc)
         return -0.5 * (log_two_pi(m) + square) - self._parameter.half_log_det()
+
+    def _require_fitting(self, value: torch.Tensor) -> None:
+        """Refuses another device or batch, and with `validate_args` NaN."""
+        name = "distributions.SparseMultivariateNormal.log_prob"
+        if value.device != self.loc.device:
+            raise ArgumentValueError(
+                f"`value` is on {value.device.type}; {self.loc.device.type}, where `loc` is, is "
+                "accepted. Move one of them with .to().",
+                function=name,
+            )
+        try:
+            checks.broadcast_shapes(value.shape[:-1], self._batch_shape)
+        except RuntimeError:
+            batch, m = tuple(self._batch_shape), self.event_shape[0]
+            raise ArgumentValueError(
+                f"`value` has shape {tuple(value.shape)}; (*sample, *b, {m}) is accepted, where *b "
+                f"broadcasts with the batch {batch}. Batch sizes are equal, or one of them is 1 or "
+                "missing.",
+                function=name,
+            ) from None
+        if self._validate_args and bool(value.isnan().any()):
+            raise ArgumentValueError(
+                "`value` has an element that is NaN; real numbers are within the support, and are "
+                "accepted. Find it with torch.isnan(value).",
+                function=name,
+            )
 
     def entropy(self) -> torch.Tensor:
         """(m (1 + log 2 pi) + log det S) / 2 (*b,)."""
@@ -301,7 +326,9 @@ def _require_values(made: SparseMultivariateNormal) -> None:
     for part in ("loc", "diagonal"):
         value = getattr(made, part)
         constraint = made.arg_constraints[part]
-        if value is not None and not bool(constraint.check(value).all()):
+        if value is None or not value.numel():  # torch's constraints refuse empty batches
+            continue
+        if not bool(constraint.check(value).all()):
             accepted = "finite" if part == "loc" else "positive"
             raise ArgumentValueError(
                 f"`{part}` has an element that is not {accepted}; {accepted} numbers are accepted. "
