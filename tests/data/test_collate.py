@@ -126,6 +126,41 @@ REFUSED = {
         TypeError,
         r"`samples\[1\]` has a csr tensor",
     ),
+    "another number of features": (
+        lambda: spgrad.data.collate([(made(), torch.ones(4, 2)), (made(), torch.ones(4, 3))]),
+        ValueError,
+        r"`samples\[1\]` has a tensor of shape \(4, 3\) on cpu where the first has \(4, 2\)",
+    ),
+    "a vector and a matrix": (
+        lambda: spgrad.data.collate([torch.ones(2), torch.ones(2, 3)]),
+        ValueError,
+        r"`samples\[1\]` has a tensor of shape \(2, 3\)",
+    ),
+    "features elsewhere": (
+        lambda: spgrad.data.collate([torch.ones(2), torch.ones(2, device="meta")]),
+        ValueError,
+        "on meta where the first has .* on cpu",
+    ),
+    "a number beside a tensor": (
+        lambda: spgrad.data.collate([torch.ones(2), 1]),
+        TypeError,
+        r"`samples\[1\]` has an int where",
+    ),
+    "a tensor beside a number": (
+        lambda: spgrad.data.collate([(made(), 1), (made(), torch.ones(2))]),
+        TypeError,
+        r"^spgrad\.data\.collate: `samples` has parts that cannot be joined",
+    ),
+    "None": (
+        lambda: spgrad.data.collate([(made(), None), (made(), None)]),
+        TypeError,
+        r"^spgrad\.data\.collate: `samples` has parts that cannot be joined",
+    ),
+    "other keys": (
+        lambda: spgrad.data.collate([{"a": made()}, {"b": made()}]),
+        TypeError,
+        r"^spgrad\.data\.collate: `samples` has parts that cannot be joined",
+    ),
     "dense": (
         lambda: spgrad.data.uncollate(torch.eye(2), torch.tensor([[2, 2]])),
         TypeError,

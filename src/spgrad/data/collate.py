@@ -12,7 +12,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from spgrad.core.checks import describe_kind
 from spgrad.core.tensor import SparseTensor
-from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, SpgradError
 from spgrad.lowering.operands import sparse_operand
 from spgrad.ops.shapes.join import block_diag
 from spgrad.public import public_as
@@ -61,8 +61,10 @@ def collate(samples: Sequence[Any]) -> Any:
         O(nse of all), and O(m) for `batch`.
 
     Raises:
-        TypeError: `samples` is not a list, or a sample has a type that `default_collate` refuses.
-        ValueError: There is no sample, or a sparse tensor is not a matrix.
+        TypeError: `samples` is not a list, its structures differ, or a sample has a type that
+            `default_collate` refuses.
+        ValueError: There is no sample, a sparse tensor is not a matrix, or dense tensors differ in
+            more than their first size.
 
     Source:
         Fey and Lenssen, Fast Graph Representation Learning with PyTorch Geometric, 2019: graphs of
@@ -85,7 +87,18 @@ def collate(samples: Sequence[Any]) -> Any:
             "`samples` is empty; at least one sample is accepted. Leave out empty batches."
         )
     ours = {SparseTensor: _blocks, torch.Tensor: _rows}
-    return by_type(list(samples), collate_fn_map={**ours, **default_collate_fn_map, **ours})
+    try:
+        return by_type(list(samples), collate_fn_map={**ours, **default_collate_fn_map, **ours})
+    except SpgradError:
+        raise
+    except Exception as error:  # torch's code meets what it does not expect in many ways
+        raise ArgumentKindError(
+            "`samples` has parts that cannot be joined, such as None, objects of other libraries, "
+            "or a number where another sample has a list; samples of one structure, of sparse "
+            "matrices, dense tensors, arrays, numbers, strings, and tuples, lists and dicts of "
+            "these, are accepted. Leave the other parts out, or join them by a function of your "
+            "own."
+        ) from error
 
 
 @public_as("data.uncollate")
@@ -165,10 +178,18 @@ def _blocks(matrices: Sequence[SparseTensor], *, collate_fn_map: Any = None) -> 
 
 def _rows(tensors: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
     """Dense tensors, one after the other."""
+    first = tensors[0]
     for i, t in enumerate(tensors):
-        if isinstance(t, SparseTensor) or t.layout != torch.strided:
+        dense = isinstance(t, torch.Tensor) and not isinstance(t, SparseTensor)
+        if not dense or t.layout != torch.strided:
             raise ArgumentKindError(
                 f"`samples[{i}]` has {describe_kind(t)} where the first has a dense one; samples "
                 "of one structure are accepted. Wrap native sparse tensors with spgrad.from_torch."
             )
-    return torch.cat(tuple(tensors)) if tensors[0].dim() else torch.stack(tuple(tensors))
+        if t.dim() != first.dim() or t.shape[1:] != first.shape[1:] or t.device != first.device:
+            raise ArgumentValueError(
+                f"`samples[{i}]` has a tensor of shape {tuple(t.shape)} on {t.device.type} where "
+                f"the first has {tuple(first.shape)} on {first.device.type}; tensors that differ "
+                "in their first size alone are accepted. They are joined along it."
+            )
+    return torch.cat(tuple(tensors)) if first.dim() else torch.stack(tuple(tensors))
