@@ -123,13 +123,17 @@ def _run(A: SparseTensor, take: int | slice, dim: int) -> SparseTensor | None:
 
     def make() -> Move:
         ptr, idx = pattern.indices
-        own_ptr, part, entry = run_of_lines(ptr, idx, Run(first, count))
-        own = part.clone()
+        if one and is_real(ptr):
+            begin, end = ptr[first : first + 2].tolist()  # read once
+            entry, own = Run(begin, end - begin), idx[None, begin:end].clone()
+            made = Pattern(torch.sparse_coo, (pattern.shape[1 - dim],), (own,))
+            return Move(made, Gather(entry, pattern.nse))
+        own_ptr, part, found = run_of_lines(ptr, idx, Run(first, count))
         if one:
-            made = Pattern(torch.sparse_coo, (pattern.shape[1 - dim],), (own[None],))
+            made = Pattern(torch.sparse_coo, (pattern.shape[1 - dim],), (part.clone()[None],))
         else:
-            made = _with_lines(pattern, own_ptr, own, count)
-        return Move(made, Gather(entry, pattern.nse))
+            made = _with_lines(pattern, own_ptr, part.clone(), count)
+        return Move(made, Gather(found, pattern.nse))
 
     part = remembered(pattern, kept.PART, ("lines", first, count, one), make)
     return on_pattern(part.gather(stored_values(A)), part.pattern)

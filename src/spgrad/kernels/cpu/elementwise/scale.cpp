@@ -1,8 +1,10 @@
 // Multiplies values by a factor of their line and of their index.
 #include <algorithm>
+#include <type_traits>
 
 #include "common/arguments.h"
 #include "common/dispatch.h"
+#include "common/lanes.h"
 #include "common/threads.h"
 
 namespace spgrad {
@@ -18,6 +20,26 @@ struct Scale {
   scalar_t* out;
   int64_t m;
 };
+
+// The same by the factor of the line alone. Whole vectors take no branch that depends on the length
+// of a line: what a vector writes beyond its line is written again by the next line.
+template <int kBytes, class index_t, class scalar_t>
+SPGRAD_INLINE void scale_lines(const Scale<index_t, scalar_t> a, int64_t first, int64_t last) {
+  constexpr int64_t kElements = kFull<scalar_t, kBytes>;
+  int64_t i = std::upper_bound(a.ptr, a.ptr + a.m + 1, first) - a.ptr - 1;
+  for (int64_t p = first; p < last; ++i) {
+    const int64_t stop = std::min<int64_t>(a.ptr[i + 1], last);
+    const scalar_t factor = a.by_line[i];
+    for (; p < stop && p + kElements <= last; p += kElements) {
+      Lanes<scalar_t, kElements> values;
+      load<kElements>(a.val + p, values);
+      values *= factor;
+      store<kElements>(values, a.out + p);
+    }
+    for (; p < stop; ++p) a.out[p] = a.val[p] * factor;
+    p = stop;
+  }
+}
 
 // Entries [first, last), which may begin and end within a line.
 template <class index_t, class scalar_t>
@@ -65,7 +87,14 @@ Tensor scale_op(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor
         .out = mutable_data<scalar_t>(out),
         .m = m,
     };
-    parallel_entries(nse, 1, [&](int64_t first, int64_t last) { scale_entries(a, first, last); });
+    parallel_entries(nse, 1, [&](int64_t first, int64_t last) {
+      if constexpr (std::is_floating_point_v<scalar_t>) {
+        if (by_line && !by_index && !perm) {
+          return with_vectors([&]<int kBytes>() { scale_lines<kBytes>(a, first, last); });
+        }
+      }
+      scale_entries(a, first, last);
+    });
   });
   return out;
 }

@@ -3,11 +3,20 @@
 
 #include "common/arguments.h"
 #include "common/dispatch.h"
+#include "common/targets.h"
 #include "common/threads.h"
 #include "layouts/histogram.h"
 
 namespace spgrad {
 namespace {
+
+// Whether an entry of [first, last), first >= 1, is less than the entry before it.
+template <class index_t>
+SPGRAD_CLONES bool descends(const index_t* row, int64_t first, int64_t last) {
+  index_t any = 0;  // as wide as a row, so that vectors hold one for each
+  for (int64_t p = first; p < last; ++p) any |= static_cast<index_t>(row[p] < row[p - 1]);
+  return any != 0;
+}
 
 // Writes ptr (m + 1,) if row (nse,) ascends: the position of the last entry of a row gives the end
 // of the row, so no count waits for the count before. Otherwise returns false, and the contents of
@@ -16,15 +25,10 @@ template <class index_t>
 bool compress_sorted(const index_t* row, int64_t nse, int64_t m, index_t* ptr) {
   constexpr int64_t kBlock = 4096;
   std::fill_n(ptr, m + 1, index_t{0});
-  index_t before = 0;
   for (int64_t block = 0; block < nse; block += kBlock) {
-    bool ascends = true;
-    for (int64_t p = block; p < std::min(block + kBlock, nse); ++p) {
-      ascends &= row[p] >= before;
-      before = row[p];
-      ptr[before + 1] = static_cast<index_t>(p + 1);
-    }
-    if (!ascends) return false;
+    const int64_t end = std::min(block + kBlock, nse);
+    if (descends(row, std::max<int64_t>(block, 1), end)) return false;
+    for (int64_t p = block; p < end; ++p) ptr[row[p] + 1] = static_cast<index_t>(p + 1);
   }
   for (int64_t i = 0; i < m; ++i) ptr[i + 1] = std::max(ptr[i], ptr[i + 1]);
   return true;
