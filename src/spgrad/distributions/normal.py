@@ -353,9 +353,8 @@ def _require_values(made: SparseMultivariateNormal) -> None:
 
 
 def _require_definite(name: str, T: SparseTensor, parameter: Full) -> None:
-    detached: Any = T.detach() if T.requires_grad else T
     try:
-        require_true(detached, "positive definite")
+        require_true(T, "positive definite")
         parameter.root.require()
     except (ArgumentValueError, PivotError) as error:
         raise ArgumentValueError(
