@@ -1,7 +1,10 @@
-"""Sparse arrays of JAX, there and back, and stand-ins for those of CuPy."""
+"""Sparse arrays of JAX, there and back, and stand-ins for those of JAX and of CuPy."""
 
-from types import SimpleNamespace
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -26,6 +29,50 @@ def test_jax_there_and_back(layout, dtype):
     assert B.pattern.name == ("csr" if layout == "csr" else "coo")
     assert B.pattern.coalesced
     assert torch.equal(B.to_dense(), x)
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """A JAX whose dense arrays are NumPy's, which reads the memory that DLPack hands over."""
+
+    def module(name, **members):
+        made = ModuleType(name)
+        made.__spec__ = ModuleSpec(name, None)
+        vars(made).update(members)
+        monkeypatch.setitem(sys.modules, name, made)
+        return made
+
+    def made(parts, **told):
+        return SimpleNamespace(parts=parts, **told)
+
+    def read(t):
+        assert t.is_contiguous()
+        return np.from_dlpack(t)
+
+    sparse = module("jax.experimental.sparse", BCSR=made, BCOO=made)
+    module("jax.experimental", sparse=sparse)
+    module("jax.numpy", from_dlpack=read)
+    module("jax")
+
+
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc"])
+@pytest.mark.parametrize(
+    "pending", [torch.conj, lambda z: torch._neg_view(z.real.clone()), lambda z: z.real]
+)
+def test_jax_gets_contiguous_values_with_nothing_pending(layout, pending):
+    """Not the memory of z, of which torch remembers that a tensor shows the conjugate, or -z."""
+    vals = pending(torch.tensor([1 + 2j, 3 - 4j]))
+    if layout == "coo":
+        at = torch.tensor([[0, 1], [1, 0]])
+        A = spgrad.sparse_coo_tensor(at, vals, (2, 2), is_coalesced=True)
+    else:
+        A = getattr(spgrad, f"sparse_{layout}_tensor")([0, 1, 2], [1, 0], vals, (2, 2))
+    wanted = [0, *vals.tolist(), 0] if layout != "csc" else [0, *vals.flip(0).tolist(), 0]
+    S = spgrad.to_jax(A)
+    assert S.shape == (2, 2)
+    assert A.to_dense().flatten().tolist() == wanted
+    assert S.parts[0].tolist() == wanted[1:3]
 
 
 def test_what_jax_pads_is_left_out():

@@ -7,6 +7,7 @@ from torch.testing import assert_close
 from spgrad import kernels
 from spgrad.kernels import REFERENCES
 
+BOTH = pytest.mark.parametrize("of", [vars(kernels), REFERENCES], ids=["kernel", "reference"])
 OFFSETS = [[], [0], [-1, 0, 1], [-300, -1, 0, 1, 300], [5, 9], [-20_000, 3], list(range(-30, 31))]
 
 
@@ -50,17 +51,23 @@ def test_a_product_by_diagonals_is_that_by_rows(m, offsets, index, dtype):
         assert_close(dot, wanted[1], rtol=tolerance, atol=100 * tolerance)
 
 
-def test_more_diagonals_than_asked_for_are_not_listed():
+@BOTH
+def test_more_diagonals_than_asked_for_are_not_listed(of):
     ptr, idx, _ = banded(50, [-2, 0, 1, 7], torch.int64, torch.float64)
-    assert kernels.list_diagonals(ptr, idx, 4).tolist() == [4, -2, 0, 1, 7]
-    assert kernels.list_diagonals(ptr, idx, 3)[0] == -1
+    assert of["list_diagonals"](ptr, idx, 4).tolist() == [4, -2, 0, 1, 7]
+    assert of["list_diagonals"](ptr, idx, 3)[0] == -1
 
 
-def test_elements_elsewhere_are_left_out_and_repeated_ones_are_added():
+@BOTH
+@pytest.mark.parametrize(
+    ("offsets", "wanted"),
+    [([-1, 0], [[0, 8], [3, 0]]), ([0, 1], [[3, 0], [4, 0]]), ([5], [[0, 0]])],
+)
+def test_elements_elsewhere_are_left_out_and_repeated_ones_are_added(of, offsets, wanted):
     ptr, idx = torch.tensor([0, 3, 4]), torch.tensor([0, 0, 1, 0])
     val = torch.tensor([1.0, 2.0, 4.0, 8.0])
-    values = kernels.by_diagonals(ptr, idx, val, torch.tensor([-1, 0]))
-    assert values[:, :2].tolist() == [[0, 8], [3, 0]]
+    values = of["by_diagonals"](ptr, idx, val, torch.tensor(offsets))
+    assert values[:, :2].tolist() == wanted
     assert not values[:, 2:].any()
 
 

@@ -205,6 +205,13 @@ def replace(parts, key, value):
     parts[key] = value
 
 
+def blocks_of(parts, *sizes):
+    """Another size of the blocks, and values that have it as far as values can."""
+    parts["spec"] = (*parts["spec"][:2], sizes, *parts["spec"][3:])
+    shape = (int(max(size, 0)) for size in sizes)
+    parts["vals"] = torch.ones(parts["indices"][1].numel(), *shape)
+
+
 COMPRESSED = support.ALL[1:]
 DAMAGE = {
     "index_out_of_range": (support.ALL, lambda p: put(p, -1, 0, 10**9)),
@@ -270,10 +277,10 @@ DAMAGE = {
         ("csr", "csc"),
         lambda p: replace(p, "spec", (*p["spec"][:2], (1, 1), *p["spec"][3:])),
     ),
-    "blocksize_zero": (
-        ("bsr", "bsc"),
-        lambda p: replace(p, "spec", (*p["spec"][:2], (0, 2), *p["spec"][3:])),
-    ),
+    "blocksize_zero": (("bsr", "bsc"), lambda p: blocks_of(p, 0, 2)),
+    "blocksize_negative": (("bsr", "bsc"), lambda p: blocks_of(p, 2, -2)),
+    "blocksize_of_three": (("bsr", "bsc"), lambda p: blocks_of(p, 2, 2, 1)),
+    "blocksize_float": (("bsr", "bsc"), lambda p: blocks_of(p, 2.0, 2.0)),
     "devices": (
         support.ALL,
         lambda p: replace(p, "vals", p["vals"].to("meta")),
@@ -285,7 +292,8 @@ CASES = [(case, name) for case, (names, _) in DAMAGE.items() for name in names]
 @pytest.mark.parametrize(("case", "name"), CASES)
 def test_damaged_files_are_refused(case, name):
     blob = pickle.dumps(tampered(name, DAMAGE[case][1]))
-    with pytest.raises(spgrad.SpgradError, match=r"^spgrad\.load: "):
+    text = "`blocksize`" if case.startswith("blocksize") else ""
+    with pytest.raises(spgrad.SpgradError, match=rf"^spgrad\.load: {text}"):
         pickle.loads(blob)
 
 
