@@ -811,6 +811,34 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "count = keys.shape[0] - wanted.shape[0]",
         _WAY,
     ),
+    Equivalent(
+        "src/spgrad/linalg/direct/inverse.py",
+        "_by_factors",
+        "return out, torch.nonzero(at < 0).squeeze(-1)",
+        "return out, torch.nonzero(at < 0).squeeze((1))",
+        "Positions in a vector are (n, 1), whose last dimension is dimension 1.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/elementwise/queries.py",
+        "_same_places",
+        "return aligned.a.detach(), aligned.b.detach()",
+        "return aligned.a, aligned.b.detach()",
+        "Values are only compared, and comparisons have no gradient.",
+    ),
+    Equivalent(
+        "src/spgrad/linalg/spectral/lobpcg.py",
+        "_solved",
+        "p = z + torch.where(active, rz / torch.where(active, before, 1), 0) * p",
+        "p = z + torch.where(active, rz / torch.where(active, before, 2), 0) * p",
+        "Where a column is not active, the outer choice takes 0.",
+    ),
+    Equivalent(
+        "src/spgrad/nn/sparsity/scores.py",
+        "_tiles",
+        "bytes_of_line = per_line * (numbers + 4 * 8) # and the positions of candidates, copied",
+        "bytes_of_line = per_line * (numbers + 3 * 8) # and the positions of candidates, copied",
+        "A tile has some more lines; the elements are the same.",
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)
