@@ -128,3 +128,54 @@ def test_transforms_of_torch_func():
     torch.testing.assert_close(fixed(b[None]), linalg.solve(A, b)[None])
     with pytest.raises(NotImplementedError, match="made inside of a transform"):
         torch.func.vmap(lambda v: factored(v).apply(b[:, None]))(both)
+
+
+@pytest.mark.parametrize("solver", [linalg.CG, linalg.MINRES, linalg.GMRES, linalg.BiCGSTAB])
+@pytest.mark.parametrize("of_system", [torch.float32, D, torch.complex64, C])
+@pytest.mark.parametrize("of_factor", [torch.float32, D])
+def test_a_factor_preconditions_systems_of_another_dtype(of_factor, of_system, solver):
+    M = matrix().to(of_system)
+    M = M @ M.mH + 9 * torch.eye(9)
+    M = (M + M.mH) / 2  # which rounding has left not quite hermitian
+    b = torch.randn(9, 2, dtype=of_system)
+    F = linalg.factor(spgrad.from_dense(M.real.to(of_factor)), "positive definite")
+    x, info = linalg.solve(spgrad.from_dense(M), b, solver(preconditioner=F), return_info=True)
+    torch.testing.assert_close(x, torch.linalg.solve(M, b), rtol=1e-3, atol=1e-3)
+    assert info.iterations <= 5
+
+
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_what_a_factor_of_a_complex_matrix_applies(adjoint):
+    M, r = matrix(dtype=C), torch.randn(9, 2, dtype=C)
+    F = linalg.factor(spgrad.from_dense(M))
+    wanted = torch.linalg.solve(M.mH if adjoint else M, r)
+    torch.testing.assert_close(F.apply(r, adjoint), wanted)
+    torch.testing.assert_close(
+        F.apply(r.to(torch.complex64), adjoint), wanted.to(torch.complex64), rtol=1e-4, atol=1e-4
+    )
+    F = linalg.factor(spgrad.from_dense(M.real.contiguous()))
+    real = M.real.mT if adjoint else M.real
+    torch.testing.assert_close(F.apply(r, adjoint), torch.linalg.solve(real.to(C), r))
+
+
+@pytest.mark.parametrize(
+    ("r", "text"),
+    [
+        (None, "`r` is None; a dense tensor is accepted"),
+        (torch.ones(9, dtype=D), r"`r` has shape \(9,\); \(9, n\) is accepted"),
+        (torch.ones(8, 2, dtype=D), r"`r` has shape \(8, 2\); \(9, n\) is accepted"),
+        (torch.ones(9, 2, device="meta", dtype=D), "`r` is on meta"),
+    ],
+)
+def test_residuals_that_a_factor_refuses(r, text):
+    F = linalg.factor(spgrad.from_dense(matrix()))
+    with pytest.raises(spgrad.SpgradError, match=rf"^spgrad\.linalg\.Factor\.apply: {text}"):
+        F.apply(r)
+
+
+def test_a_complex_factor_refuses_real_residuals():
+    F = linalg.factor(spgrad.from_dense(matrix(dtype=C)))
+    with pytest.raises(spgrad.ArgumentValueError, match="`r` has dtype float64, and the factor"):
+        linalg.solve(
+            spgrad.from_dense(matrix()), torch.ones(9, dtype=D), linalg.GMRES(None, 0.0, 9, F)
+        )

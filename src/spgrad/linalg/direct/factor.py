@@ -20,6 +20,7 @@ from spgrad.linalg.direct.pardiso import PARDISO
 from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.solve import Kept, System, require_finite, solve_with, system_operands
 from spgrad.linalg.solvers.protocol import Applied, Assume, Prepared, Solver
+from spgrad.lowering.operands import dense_operand
 from spgrad.ops.products.broadcast import flat, in_columns
 from spgrad.ops.solves.triangular import square_operand
 from spgrad.public import public_as
@@ -97,8 +98,29 @@ class Factor(Applied):
         x = unfold(solve_with(flat(T), columns, system), pattern.matrix[0])
         return as_result(x.squeeze(-1)) if vectors else x
 
+    @public_as("linalg.Factor.apply")
     def apply(self, r: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
-        """A^-1 r, or A^-H r with `adjoint`, as a preconditioner applies it; without gradient."""
+        """A^-1 r, or A^-H r with `adjoint`, as a preconditioner applies it; without gradient.
+
+        r is (rows, n), with the rows of all matrices of a batch one after the other. The result has
+        its dtype, so that a factor of float32 may serve a system of float64.
+        """
+        own, rows = self._matrix._vals, self._matrix._pattern.extent[0]
+        if dense_operand("r", r).dim() != 2 or r.shape[0] != rows:
+            hint = f"The factor is that of {rows} rows; `solve` takes other shapes."
+            raise checks.bad_shape("r", tuple(r.shape), f"({rows}, n)", hint)
+        checks.require_same_device(A=own, r=r)
+        if r.is_complex() and not own.is_complex():
+            parts = self.apply(torch.cat([r.real, r.imag], 1), adjoint)
+            return torch.complex(*parts.chunk(2, 1))
+        if r.dtype != own.dtype:
+            if own.is_complex() and not r.is_complex():
+                raise ArgumentValueError(
+                    f"`r` has dtype {checks.short(r.dtype)}, and the factor is that of a "
+                    f"{checks.short(own.dtype)} matrix; a complex dtype is accepted. Factor a real "
+                    "matrix, or convert the system."
+                )
+            return self.apply(r.to(own.dtype), adjoint).to(r.dtype)
         return self._factored().solve(r, adjoint=adjoint)[0] if r.numel() else r.clone()
 
     def logdet(self) -> torch.Tensor:
