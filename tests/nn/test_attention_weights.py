@@ -230,3 +230,34 @@ def test_no_tokens():
     y, weights = ours(none, none, none, attn_mask=patterns.band(0, 1), need_weights=True)
     assert y.shape == (0, 8)
     assert weights.shape == (0, 0)
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("items", [(2, 1, 2), (2, 2, 1), (2, 1, 1), (1, 2, 2)])
+def test_one_item_serves_all(items, weights):
+    layer = nn.SparseAttention(8, HEADS, pattern=patterns.band(L, 2), **DOUBLE)
+    given = [tokens(L, n, 8) for n in items]
+    found = layer(*given, need_weights=weights)
+    wanted = layer(*(t.expand(L, 2, 8) for t in given), need_weights=weights)
+    torch.testing.assert_close(found[0], wanted[0])
+    if weights:
+        torch.testing.assert_close(found[1].to_dense(), wanted[1].to_dense())
+
+
+@pytest.mark.parametrize("options", [{}, {"need_weights": True}, {"is_causal": True}])
+def test_a_vector_is_no_mask(options):
+    mask = spgrad.from_dense(torch.ones(L, **DOUBLE), torch.sparse_coo)
+    x = tokens(L, 8)
+    with pytest.raises(spgrad.ArgumentValueError, match=r"`attn_mask` has shape \(8,\); \(L, S\)"):
+        nn.SparseAttention(8, HEADS, **DOUBLE)(x, x, x, attn_mask=mask, **options)
+
+
+@pytest.mark.parametrize("flag", ["need_weights", "average_attn_weights", "is_causal"])
+def test_a_flag_of_a_call_is_true_or_false(flag):
+    layer, x = nn.SparseAttention(8, HEADS, pattern=patterns.band(L, 2), **DOUBLE), tokens(L, 8)
+    for stranger in (torch.ones(2), 1, "no"):
+        with pytest.raises(
+            spgrad.ArgumentKindError,
+            match=rf"^spgrad\.nn\.SparseAttention: `{flag}` is .* True and",
+        ):
+            layer(x, x, x, **{flag: stranger})

@@ -193,8 +193,8 @@ class SparseAttention(nn.Module):
             average_attn_weights: Returns the mean of the weights over the heads.
             is_causal: Leaves out the elements above the diagonal, as `causal` does.
         """
-        options = {"padding": key_padding_mask, "weights": need_weights}
-        options["average"] = average_attn_weights
+        options = {"padding": key_padding_mask, "need_weights": need_weights}
+        options["average_attn_weights"] = average_attn_weights
         return self._forward(query, key, value, attn_mask, is_causal, options)
 
     @public_as("nn.SparseAttention")  # not on `forward`, where torch.compile starts tracing
@@ -208,6 +208,8 @@ class SparseAttention(nn.Module):
         options: dict[str, Any],
     ) -> tuple[torch.Tensor, SparseTensor | None]:
         self._require(query, key, value)
+        for flag in ("need_weights", "average_attn_weights"):
+            checks.require_bool(flag, options[flag])
         batched = query.dim() == 3
         length = query.shape[1 if batched and self.batch_first else 0]
         mask = self._mask(attn_mask, length, is_causal)
@@ -216,12 +218,12 @@ class SparseAttention(nn.Module):
             mask = mask.to(q.dtype)
         dropout = self.dropout if self.training else 0.0
         padding, weights = options["padding"], None
-        if options["weights"]:
+        if options["need_weights"]:
             added = None
             if padding is not None:
                 items = q.shape[0] if batched else 1
                 added = added_to_scores(padding, (items, k.shape[-2]), q.dtype)
-            average = options["average"]
+            average = options["average_attn_weights"]
             y, weights = attention_with_weights(q, k, v, mask, added, dropout, average)
         elif padding is None:
             y = scaled_dot_product_attention(q, k, v, mask, dropout)  # (B, heads, L, d)
@@ -257,6 +259,9 @@ class SparseAttention(nn.Module):
         if not isinstance(found, SparseTensor):
             # torch.compile can't read the pattern of an operation's result
             found = sparse_operand(name, found)
+        if found.dim() < 2:
+            hint = "It has a row for each query and a column for each key."
+            raise checks.bad_shape(name, tuple(found.shape), "(L, S) or (L, S | num_heads)", hint)
         return causal_part(found) if is_causal or self.causal else found
 
     def _given(self, pattern: SparseTensor) -> SparseTensor:

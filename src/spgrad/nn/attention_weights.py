@@ -7,6 +7,7 @@ import math
 import torch
 import torch.nn.functional as F
 
+from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.lowering.coalesce import without_repeats
@@ -35,9 +36,11 @@ def attention_with_weights(
     added to the scores of the keys of an item. Weights are (L, S | B, heads), or (L, S | B) if they
     are averaged, and 0 in a row whose scores all are minus infinity.
     """
-    mask, lead, m = without_repeats(mask), tuple(q.shape[:-2]), q.shape[-2]
     require_shared(mask)
+    mask, m = without_repeats(mask), q.shape[-2]
     require_attention(mask, q, k, v)
+    lead = checks.broadcast_shapes(*(t.shape[:-2] for t in (q, k, v)))
+    q, k, v = (t.expand(*lead, *t.shape[-2:]) for t in (q, k, v))
     pattern = with_dense_dims(mask._pattern, lead if len(lead) > 1 else (1, *lead))
     wide = torch.promote_types(q.dtype, torch.float32)
     heads = math.prod(lead)

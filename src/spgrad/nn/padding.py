@@ -60,7 +60,8 @@ when_tracing(padded_attention)
 
 def require_shared(mask: SparseTensor) -> None:
     """Refuses a mask with a pattern for each item, or with more than a value for each head."""
-    if mask._pattern.batch or mask._pattern.dense_dim > 1:
+    pattern = mask._pattern
+    if len(pattern.shape) - pattern.dense_dim != 2 or pattern.dense_dim > 1:
         shape, hint = tuple(mask._pattern.shape), "Items of a batch share the pattern."
         raise checks.bad_shape("attn_mask", shape, "(L, S) or (L, S | num_heads)", hint)
 
