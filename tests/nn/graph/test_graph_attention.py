@@ -351,3 +351,13 @@ def test_sparse_features(version, layout):
     torch.testing.assert_close(found[0], found[1])
     conv = spgrad.nn.GraphConv(6, 2)
     torch.testing.assert_close(conv(dense, A), conv(spgrad.from_dense(dense, layout), A))
+
+
+@VERSIONS
+def test_features_of_loops_that_are_learned(version):
+    fill = torch.nn.Parameter(torch.tensor([0.5, -1.0]))
+    layer = nn.GraphAttention(4, 3, edge_dim=2, fill_value=fill, version=version)
+    assert layer.fill_value is fill
+    assert fill.tolist() == [0.5, -1.0]
+    layer(torch.ones(3, 4), spgrad.zeros(3, 3, 2, dense_dim=1)).square().sum().backward()
+    assert fill.grad.shape == (2,)

@@ -197,7 +197,8 @@ class GraphAttention(nn.Module):
         for layer in self.children():
             reset_linear(layer)  # type: ignore[arg-type]
         for name, weight in self.named_parameters(recurse=False):
-            nn.init.zeros_(weight) if name == "bias" else glorot(weight)
+            if name != "fill_value":  # a parameter that the caller made
+                nn.init.zeros_(weight) if name == "bias" else glorot(weight)
 
     @takes_a_graph
     def forward(
