@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch.distributions.constraints import Constraint
@@ -15,15 +15,20 @@ from spgrad.errors import ArgumentValueError, PivotError
 from spgrad.linalg.assume import flat_diagonal, in_view, require_true
 from spgrad.lowering.views import rows
 from spgrad.ops.solves.triangular import square_operand
+from spgrad.public import public_as
 
 
 class _Sparse(Constraint):
     """A condition on a sparse square matrix (*b, m, m); `check` says for each item if it holds."""
 
     event_dim = 2
+    name: ClassVar[str]
 
     def check(self, value: Any) -> torch.Tensor:
         """Whether each item satisfies the constraint (*b,), bool."""
+        return public_as(f"distributions.{self.name}.check")(self._check)(value)
+
+    def _check(self, value: Any) -> torch.Tensor:
         A = square_operand("value", value)
         A = cast(SparseTensor, A.detach()) if A.requires_grad else A
         found = self._holds(A).view(A._pattern.batch)
@@ -35,6 +40,8 @@ class _Sparse(Constraint):
 
 
 class _LowerTriangular(_Sparse):
+    name = "sparse_lower_triangular"
+
     def _holds(self, A: SparseTensor) -> torch.Tensor:
         view = rows(A._pattern)
         row = kernels.expand(view.ptr, view.idx.shape[0]).to(torch.int64)
@@ -45,13 +52,20 @@ class _LowerTriangular(_Sparse):
 
 
 class _LowerCholesky(_LowerTriangular):
+    name = "sparse_lower_cholesky"
+
     def _holds(self, A: SparseTensor) -> torch.Tensor:
-        positive = flat_diagonal(A) > 0
+        diagonal = flat_diagonal(A)
+        positive = diagonal.real > 0
+        if diagonal.is_complex():
+            positive &= diagonal.imag == 0
         shape = math.prod(A._pattern.batch), A._pattern.matrix[0]
         return super()._holds(A) & positive.view(shape).all(-1)
 
 
 class _PositiveDefinite(_Sparse):
+    name = "sparse_positive_definite"
+
     def _holds(self, A: SparseTensor) -> torch.Tensor:
         items = math.prod(A._pattern.batch)
         try:

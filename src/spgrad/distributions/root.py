@@ -38,7 +38,7 @@ class Root(Prepared):
         self._row = torch.from_numpy(self._factor.perm_r).to(torch.int64)
         column = torch.from_numpy(self._factor.perm_c).to(torch.int64)
         self._pivots = torch.from_numpy(self._factor.U.diagonal())
-        wrong = torch.nonzero((self._row != column) | ~(self._pivots[self._row] > 0))
+        wrong = torch.nonzero((self._row != column) | ~(self._pivots[self._row].real > 0))
         if wrong.numel():
             self.failed = int(wrong[0])
 
