@@ -154,6 +154,8 @@ def refusal(
             or _out_of_range(name, value, error)
             or _without_data(name, value, error)
             or _of_a_rare_dtype(name, value, error)
+            or _not_finite(name, value, error)
+            or _beside_a_layer(name, value, given, error)
         )
         if found is not None:
             return found
@@ -280,9 +282,39 @@ def _without_data(name: str, value: Any, error: BaseException) -> SpgradError | 
     is_tensor = isinstance(value, torch.Tensor)
     device = value.device if is_tensor else value
     meta = isinstance(device, (str, torch.device)) and str(device) == "meta"
-    if not meta or "meta" not in str(error):
+    if not meta or "meta" not in str(error).lower():
         return None
     return UnsupportedError(
         f"`{name}` is {'on ' * is_tensor}meta, where a tensor has a shape and no data; a tensor "
         "with data is accepted. Make it on the device of the computation."
+    )
+
+
+def _not_finite(name: str, value: Any, error: BaseException) -> SpgradError | None:
+    """The error for inf and NaN, of which a dense decomposition says that it did not converge."""
+    if not isinstance(value, torch.Tensor) or not isinstance(error, torch.linalg.LinAlgError):
+        return None
+    numbers = getattr(value, "_vals", value).detach()
+    if numbers.is_meta or bool(torch.isfinite(numbers).all()):
+        return None
+    where = f"{name}.values()" if hasattr(value, "_vals") else name
+    return ArgumentValueError(
+        f"`{name}` has an element that is not finite; finite numbers are accepted. Find it with "
+        f"torch.isfinite({where})."
+    )
+
+
+def _beside_a_layer(
+    name: str, value: Any, given: dict[str, Any], error: BaseException
+) -> SpgradError | None:
+    """The error for a tensor on another device than the layer that is called with it."""
+    layer = given.get("self")
+    if not isinstance(layer, torch.nn.Module) or not isinstance(value, torch.Tensor):
+        return None
+    weight = next(layer.parameters(), None)
+    if weight is None or weight.device == value.device or "device" not in str(error):
+        return None
+    return ArgumentValueError(
+        f"`{name}` is on {value.device.type}; the layer is on {weight.device.type}, and one device "
+        "for both is accepted. Move one of them with .to()."
     )

@@ -89,7 +89,7 @@ def test_values_that_are_no_vectors():
         )
 
 
-@pytest.mark.parametrize("shape", [3, (-1,), (2.0,)])
+@pytest.mark.parametrize("shape", [3, (-1,), (2.0,), torch.ones(2, 2)])
 def test_shapes_of_samples_that_are_no_tuples_of_sizes(shape):
     p = SparseMultivariateNormal(LOC, scale_tril=EYE)
     with pytest.raises(TypeError, match=r"rsample: `sample_shape` is .*; a tuple of sizes is"):
@@ -151,3 +151,33 @@ def test_divergences_of_batches_that_do_not_broadcast():
         spgrad.ArgumentValueError, match=r"`q` has batch shape \(2,\); a batch that"
     ):
         torch.distributions.kl_divergence(p, q)
+
+
+CONSTRAINTS = {
+    "sparse_lower_cholesky": sparse_lower_cholesky,
+    "sparse_lower_triangular": sparse_lower_triangular,
+    "sparse_positive_definite": sparse_positive_definite,
+}
+
+
+@pytest.mark.parametrize("name", CONSTRAINTS)
+@pytest.mark.parametrize("value", [None, torch.eye(3), HOLE.to("meta"), spgrad.eye(2, 3)])
+def test_what_a_constraint_does_not_take(value, name):
+    with pytest.raises(
+        spgrad.SpgradError, match=rf"^spgrad\.distributions\.{name}\.check: `value`"
+    ):
+        CONSTRAINTS[name].check(value)
+
+
+def test_constraints_of_complex_matrices():
+    assert sparse_lower_cholesky.check(EYE.to(torch.complex64))
+    assert not sparse_lower_cholesky.check(EYE * (1 + 1j))
+    assert not sparse_lower_cholesky.check(EYE * -1j)
+    assert sparse_positive_definite.check(EYE.to(torch.complex64))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_value():
+    p = SparseMultivariateNormal(LOC, scale_tril=EYE)
+    with pytest.raises(spgrad.ArgumentKindError, match="log_prob: `value` is a nested tensor"):
+        p.log_prob(torch.nested.nested_tensor([LOC]))

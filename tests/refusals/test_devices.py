@@ -99,3 +99,36 @@ def test_what_is_no_operation_of_the_table_is_refused_too(name):
 def test_a_number_may_stay_on_the_cpu():
     assert (THERE * torch.tensor(2.0)).device.type == "meta"
     assert torch.lerp(THERE, THERE, torch.tensor(0.5)).device.type == "meta"
+
+
+WHERE_LAYERS_ARE = {
+    **{name: lambda make=make: make().to("meta")(X, A) for name, make in LAYERS.items()},
+    "attention of version 2": lambda: nn.GraphAttention(3, 2, version=2, device="meta")(X, A),
+    "SparseAttention": lambda: nn.SparseAttention(3, 1, pattern=A, device="meta")(X, X, X),
+    "SparseEmbeddingBag": lambda: nn.SparseEmbeddingBag(3, 2, device="meta")(
+        torch.tensor([[0, 1]])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in WHERE_LAYERS_ARE if "cached" not in name])
+def test_a_layer_elsewhere_is_named(name):
+    with pytest.raises(
+        spgrad.ArgumentValueError, match=r"is on cpu; the layer is on meta|is on meta; .* is on cpu"
+    ):
+        WHERE_LAYERS_ARE[name]()
+
+
+SAMPLED = {
+    "saint_sample": lambda: spgrad.data.saint_sample(THERE, 2),
+    "sample_neighbors": lambda: spgrad.data.sample_neighbors(THERE, [0], 2),
+    "NeighborLoader": lambda: spgrad.data.NeighborLoader(THERE),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_graphs_without_data_are_not_sampled(name):
+    with pytest.raises(
+        spgrad.UnsupportedError, match=rf"^spgrad\.data\.{name}: `(A|data)` is on meta, where a"
+    ):
+        SAMPLED[name]()

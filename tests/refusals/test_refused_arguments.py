@@ -3,6 +3,7 @@
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +15,7 @@ A = testing.random_sparse((4, 6), dtype=F32)
 WHOLE = testing.random_sparse((4, 6), dtype=torch.int64)
 HOLLOW = spgrad.zeros((4, 0))
 HYBRID = testing.random_sparse((4, 6, 3), dense_dim=1, dtype=F32)
+X = torch.ones(2, 2)
 EDGES = torch.tensor([[0, 1], [1, 2]])
 
 REFUSED = {
@@ -183,6 +185,27 @@ REFUSED = {
         ValueError,
         "linalg_lstsq: `rcond` is 0.001",
     ),
+    # numbers that are not finite
+    "components_of_nan": (
+        lambda: spgrad.pca_lowrank(WHOLE.float() / 0),
+        ValueError,
+        "pca_lowrank: `A` has an element that is not finite",
+    ),
+    "factors_of_nan": (
+        lambda: spgrad.svd_lowrank(WHOLE.float() / 0),
+        ValueError,
+        "svd_lowrank: `A` has an element that is not finite",
+    ),
+    "eigenvectors_of_nan": (
+        lambda: spgrad.lobpcg(spgrad.eye(4) * math.nan),
+        ValueError,
+        "lobpcg: `A` has an element that is not finite",
+    ),
+    "a_start_with_nan": (
+        lambda: spgrad.lobpcg(spgrad.eye(4), X=torch.full((4, 1), math.nan)),
+        ValueError,
+        "lobpcg: `X` has an element that is not finite",
+    ),
     # layouts
     "blocks_of_csc": (
         lambda: A.to_sparse(layout=torch.sparse_csc, blocksize=(1, 1)),
@@ -194,6 +217,24 @@ REFUSED = {
         lambda: A.to_sparse_csr()[:, "a":],
         ValueError,
         "getitem: `index` has slice('a', None, None) for dimension 1",
+    ),
+    # tensors and arrays in the place of words and sizes
+    "an_ordering": (
+        lambda: spgrad.linalg.solve(spgrad.eye(2), X, spgrad.linalg.SuperLU(X)),
+        ValueError,
+        "linalg.solve: `ordering` is a dense tensor of shape (2, 2); 'COLAMD'",
+    ),
+    "a_method": (
+        lambda: spgrad.linalg.solve(
+            spgrad.eye(2), X, spgrad.linalg.CG(preconditioner=spgrad.linalg.AMG(X))
+        ),
+        ValueError,
+        "linalg.solve: `method` is a dense tensor of shape (2, 2); 'smoothed aggregation'",
+    ),
+    "an_array_of_sizes": (
+        lambda: spgrad.nn.SparseLinear(2, 2, density=0.5, blocksize=np.eye(2)),
+        ValueError,
+        "nn.SparseLinear: `blocksize` is an ndarray for a weight (2, 2)",
     ),
     # options
     "no_option": (lambda: spgrad.full_like(A, 2, size=3), TypeError, "full_like: `size` is no"),

@@ -67,6 +67,12 @@ def describe_kind(value: Any) -> str:
     return f"a {layout} tensor of shape {tuple(value.shape)}"
 
 
+def describe_option(value: Any) -> str:
+    """A value in the place of a word or a few numbers: itself if it is short, else its kind."""
+    written = "\n" if isinstance(value, torch.Tensor) else repr(value)
+    return describe_kind(value) if "\n" in written or len(written) > 60 else written
+
+
 _KINDS_OF_TENSORS = {**LAYOUT_NAMES, torch.strided: "dense"}
 
 _CONSTRUCTORS = {

@@ -219,6 +219,11 @@ class NeighborLoader(DataLoader[Any]):
                     "`weights=True` for its values."
                 )
             pattern = require_graph(data, square=True, arg="data")
+            if pattern.indices[0].is_meta:
+                raise UnsupportedError(
+                    "`data` is on meta, where a tensor has a shape and no data; a matrix with data "
+                    "is accepted. Make it on the CPU."
+                )
             view, n = rows(pattern), pattern.matrix[0]
             if x is not None:
                 _require_features(x, n)

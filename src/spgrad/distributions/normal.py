@@ -203,7 +203,8 @@ class SparseMultivariateNormal(Distribution):
     @in_given_precision
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """The logarithm of the density at `value` (*sample, *b, m)."""
-        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+        dense = isinstance(value, torch.Tensor) and not value.is_nested
+        if not dense or value.layout != torch.strided:
             raise ArgumentKindError(
                 f"`value` is {checks.describe_kind(value)}; a dense tensor (*sample, *b, m) is "
                 "accepted. Convert it with torch.as_tensor.",
@@ -264,7 +265,8 @@ def _sizes(arg: str, shape: Any, method: str) -> torch.Size:
     ints = isinstance(shape, (tuple, list))
     if not ints or not all(isinstance(n, int) and n >= 0 for n in shape):
         raise ArgumentKindError(
-            f"`{arg}` is {shape!r}; a tuple of sizes is accepted. For example (10,) for ten.",
+            f"`{arg}` is {checks.describe_option(shape)}; a tuple of sizes is accepted. For "
+            "example (10,) for ten.",
             function=f"distributions.SparseMultivariateNormal.{method}",
         )
     return torch.Size(shape)

@@ -179,8 +179,8 @@ def _require_blocks(size: tuple[int, int], blocksize: Any, n_m: Any) -> None:
     )
     if not fits:
         raise ArgumentValueError(
-            f"`blocksize` is {blocksize} for a weight {size}; two positive divisors of its sizes "
-            "are accepted. Choose others, or pad the layer."
+            f"`blocksize` is {checks.describe_option(blocksize)} for a weight {size}; two positive "
+            "divisors of its sizes are accepted. Choose others, or pad the layer."
         )
 
 

@@ -70,8 +70,8 @@ class SuperLU(Engine):
         if self.ordering is not None and not named:
             names = ", ".join(repr(name) for name in _ORDERINGS)
             raise ArgumentValueError(
-                f"`ordering` is {self.ordering!r}; {names} and None are accepted. None chooses "
-                "by `assume`."
+                f"`ordering` is {checks.describe_option(self.ordering)}; {names} and None are "
+                "accepted. None chooses by `assume`."
             )
         return _LU(A, self.ordering, assume)
 

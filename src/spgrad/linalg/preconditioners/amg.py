@@ -57,7 +57,8 @@ class AMG(Preconditioner):
         if not isinstance(self.method, str) or self.method not in get_args(_Method):
             names = " and ".join(repr(name) for name in get_args(_Method))
             raise ArgumentValueError(
-                f"`method` is {self.method!r}; {names} are accepted. Choose one of them."
+                f"`method` is {checks.describe_option(self.method)}; {names} are accepted. Choose "
+                "one of them."
             )
         checks.require_number("sweeps", self.sweeps, "For example 1.", least=1, whole=True)
         checks.require_packages("amg", "pyamg", "scipy", "numpy")

@@ -256,6 +256,8 @@ def iteration(
         )
     if isinstance(tol, bool) or not isinstance(tol, (int, float)) or not tol >= 0:
         raise ArgumentValueError(f"`tol` is {tol!r}; numbers from 0 are accepted. For example 0.")
+    if maxiter is not None:
+        maxiter = min(maxiter, 2**31 - 1)  # ARPACK's ints have 32 bits
     return Options(k, sigma, which, start, ncv, maxiter, float(tol))
 
 
