@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from spgrad.core import checks
-from spgrad.core.pattern import View
+from spgrad.core.pattern import Pattern, View
 from spgrad.core.tensor import SparseTensor
 from spgrad.data.arguments import (
     line_weights,
@@ -218,12 +218,7 @@ class NeighborLoader(DataLoader[Any]):
                     f"`weight_attr` is {weight_attr!r} for a matrix; None is accepted. Use "
                     "`weights=True` for its values."
                 )
-            pattern = require_graph(data, square=True, arg="data")
-            if pattern.indices[0].is_meta:
-                raise UnsupportedError(
-                    "`data` is on meta, where a tensor has a shape and no data; a matrix with data "
-                    "is accepted. Make it on the CPU."
-                )
+            pattern = _graph_with_data(data)
             view, n = rows(pattern), pattern.matrix[0]
             if x is not None:
                 _require_features(x, n)
@@ -244,6 +239,17 @@ class NeighborLoader(DataLoader[Any]):
             drawn = Drawn(*found)
             batch = self._source.batch(drawn, early | self._late.of(drawn), input_id)
             yield batch if self.transform is None else self.transform(batch)
+
+
+def _graph_with_data(data: SparseTensor) -> Pattern:
+    """The pattern of a graph that can be sampled; the first batch would meet one without data."""
+    pattern = require_graph(data, square=True, arg="data")
+    if pattern.indices[0].is_meta:
+        raise UnsupportedError(
+            "`data` is on meta, where a tensor has a shape and no data; a matrix with data is "
+            "accepted. Make it on the CPU."
+        )
+    return pattern
 
 
 def _require_options(options: dict[str, Any]) -> dict[str, Any]:
