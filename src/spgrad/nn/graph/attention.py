@@ -27,7 +27,7 @@ from spgrad.nn.graph.operands import (
     reset_linear,
     takes_a_graph,
 )
-from spgrad.nn.graph.pairs import added_scores, attended, joined_scores
+from spgrad.nn.graph.pairs import added_scores, attended, joined_scores, times_features
 from spgrad.ops.products.heads import spmm
 from spgrad.ops.reductions.softmax import softmax
 from spgrad.public import public_as
@@ -279,7 +279,7 @@ class GraphAttention(nn.Module):
         bias = None
         if self.lin_edge is not None and self.att_edge is not None:
             require_dtype_of(self.lin_edge, A=values(A))
-            bias = values(A) @ _per_head(self.lin_edge.weight, self.att_edge)
+            bias = times_features(values(A), _per_head(self.lin_edge.weight, self.att_edge))
         return bias, left, right, mixed.unflatten(1, shape)
 
     def _scores_1(

@@ -91,11 +91,23 @@ def _ends(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.empty_like(row).index_copy(0, place, row), col[torch.argsort(place)]
 
 
+def times_features(edges: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """The features of edges (nse, d) times a matrix (d, n).
+
+    With d = 1, torch compares strides with nse for the gradient of `edges`, and torch.compile does
+    not know the nse of a graph to which the code adds self-loops. A column of zeros keeps it from
+    being asked.
+    """
+    if torch.compiler.is_compiling() and edges.shape[1] == 1:
+        edges, weight = F.pad(edges, (0, 1)), F.pad(weight, (0, 0, 0, 1))
+    return edges @ weight
+
+
 def _scores(row: torch.Tensor, col: torch.Tensor, layers: Layers, slope: float) -> torch.Tensor:
     dst, src, att, edges, weight = layers
     joined = dst.index_select(0, row) + src.index_select(0, col)
     if edges is not None and weight is not None:
-        joined = joined + (edges @ weight.mT).view(joined.shape)
+        joined = joined + times_features(edges, weight.mT).view(joined.shape)
     return (F.leaky_relu(joined, slope) * att).sum(-1)
 
 
