@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch.distributions.kl import register_kl
 
 from spgrad import linalg
 from spgrad.core.checks import broadcast_shapes
+from spgrad.core.tensor import SparseTensor
 from spgrad.distributions.normal import SparseMultivariateNormal
 from spgrad.errors import ArgumentValueError
 from spgrad.ops import broadcast_to, matmul, mul
@@ -52,7 +55,7 @@ def _trace(p: SparseMultivariateNormal, q: SparseMultivariateNormal) -> torch.Te
     """tr(Sq^-1 Sp) by sparse products, and elements of an inverse at a sparse pattern."""
     matrices = p._parameter.matrix(), q._parameter.matrix()
     dtype = torch.promote_types(*(A.dtype for A in matrices))
-    P, Q = (A.to(dtype) for A in matrices)
+    P, Q = (cast(SparseTensor, A.to(dtype)) for A in matrices)
     if P._pattern.batch != Q._pattern.batch:
         batch = torch.broadcast_shapes(P._pattern.batch, Q._pattern.batch)
         P, Q = (broadcast_to(A.to_sparse_csr(), (*batch, *A._pattern.matrix)) for A in (P, Q))
