@@ -82,6 +82,22 @@ def test_values_in_another_shape(name):
     check(flat, name, (True, True))
 
 
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_graph_takes_each_size_once(name):
+    """Those of the matrix, of its values and of x: the lengths of indices and pointers follow."""
+    taken = []
+
+    def backend(graph, inputs):
+        taken.extend(t for t in inputs if isinstance(t, torch.SymInt))
+        return graph
+
+    A = tensor(name, 2)
+    compiled = torch.compile(product, fullgraph=True, dynamic=True, backend=backend)
+    compiled(A, torch.ones(A.shape[1], 5, dtype=A.dtype))
+    coordinates = A.pattern.indices[-1].shape[:-1]
+    assert len(taken) == len((*A.shape, *A._vals.shape, *coordinates, 5))
+
+
 @pytest.mark.parametrize("name", ["csr", "bsr"])
 def test_two_processes_with_one_cache(name, tmp_path, monkeypatch):
     """The second process finds code of the first by comparing sizes."""
