@@ -25,6 +25,7 @@ from spgrad.lowering.operands import dense_operand
 from spgrad.ops.solves.triangular import square_operand
 from spgrad.public import public_as
 from spgrad.torch_protocol.autocast import in_given_precision
+from spgrad.torch_protocol.func_transforms import is_transformed, mapped_over
 
 _MATRICES = ("covariance_matrix", "precision_matrix", "scale_tril", "precision_tril")
 _DTYPES = (torch.float32, torch.float64)
@@ -246,7 +247,7 @@ class SparseMultivariateNormal(Distribution):
                 "missing.",
                 function=name,
             ) from None
-        if self._validate_args and bool(value.isnan().any()):
+        if self._validate_args and bool(mapped_over(value.isnan()).any()):
             raise ArgumentValueError(
                 "`value` has an element that is NaN; real numbers are within the support, and are "
                 "accepted. Find it with torch.isnan(value).",
@@ -330,13 +331,15 @@ def _require_values(made: SparseMultivariateNormal) -> None:
         constraint = made.arg_constraints[part]
         if value is None or not value.numel():  # torch's constraints refuse empty batches
             continue
-        if not bool(constraint.check(value).all()):
+        if not bool(mapped_over(constraint.check(value)).all()):
             accepted = "finite" if part == "loc" else "positive"
             raise ArgumentValueError(
                 f"`{part}` has an element that is not {accepted}; {accepted} numbers are accepted. "
                 f"Look at {part}.min(), or pass validate_args=False."
             )
-    require_finite(name, T._vals)
+    require_finite(name, mapped_over(T._vals))
+    if is_transformed(T._vals):  # whether it is definite is seen where it is factored
+        return
     if isinstance(made._parameter, Full):
         _require_definite(name, T, made._parameter)
         return

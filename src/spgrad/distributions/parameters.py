@@ -17,12 +17,13 @@ from spgrad import linalg
 from spgrad.core.tensor import SparseTensor
 from spgrad.distributions.root import ByRoot, Root
 from spgrad.linalg.assume import triangle_of
+from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.solve import Kept, System, solve_with
 from spgrad.lowering.products.spmm import sddmm, wants_grad
 from spgrad.ops import broadcast_to, diagonal, eye, matmul, mul, solve_triangular, tril
 from spgrad.ops.products.broadcast import flat, in_columns
 from spgrad.torch_protocol.autocast import in_given_precision
-from spgrad.torch_protocol.func_transforms import Function
+from spgrad.torch_protocol.func_transforms import Function, is_transformed
 
 
 class Parameter(ABC):
@@ -134,13 +135,17 @@ class Full(Parameter):
     @property
     def root(self) -> Root:
         """The root of A; solves and draws share it until A changes."""
-        return self._factored()[1]
+        root = self._factored()[1]
+        assert root is not None  # which only a transform has
+        return root
 
-    def _factored(self) -> tuple[int | None, Root, System]:
-        vals = self.A._vals
+    def _factored(self) -> tuple[int | None, Root | None, System]:
+        vals, pattern = self.A._vals, self.A._pattern
+        if is_transformed(vals):  # the numbers are known inside of operations alone
+            return None, None, System(pattern, Kept(SuperLU(), "positive definite", pattern))
         version = None if vals.is_inference() else vals._version  # None: changes are not counted
         if self._found is None or version is None or self._found[0] != version:
-            root, pattern = Root(self.A), self.A._pattern
+            root = Root(self.A)
             system = System(pattern, Kept(ByRoot(root), "general", pattern))
             self._found = version, root, system
         return self._found
@@ -170,7 +175,8 @@ class Full(Parameter):
         columns, unfold = in_columns(self.A._pattern, z.unsqueeze(-1), m)
         _, root, system = self._factored()
         how = _How(root, system, self.precision)
-        x = _Draw.apply(vals, columns, how) if wants_grad(vals) else _drawn(columns, how)
+        recorded = wants_grad(vals) or root is None
+        x = _Draw.apply(vals, columns, how) if recorded else _drawn(vals, columns, how)
         return unfold(x, m).squeeze(-1)
 
     def variance(self) -> torch.Tensor:
@@ -183,14 +189,17 @@ class Full(Parameter):
 class _How(NamedTuple):
     """The root and the solver of a matrix, from which draws are made."""
 
-    root: Root
+    root: Root | None  # None: it is found inside of the operation
     system: System
     precision: bool
 
 
-def _drawn(z: torch.Tensor, how: _How) -> torch.Tensor:
-    z = z.detach()
-    return how.root.inverse_times(z) if how.precision else how.root.times(z)
+def _drawn(vals: torch.Tensor, z: torch.Tensor, how: _How) -> torch.Tensor:
+    z, root = z.detach(), how.root
+    if root is None:
+        pattern = how.system.pattern
+        root = Root(SparseTensor(vals.view(pattern.values_shape), pattern))
+    return root.inverse_times(z) if how.precision else root.times(z)
 
 
 class _Draw(Function):
@@ -206,7 +215,7 @@ class _Draw(Function):
 
     @staticmethod
     def forward(ctx: Any, vals: torch.Tensor, z: torch.Tensor, how: _How) -> torch.Tensor:  # type: ignore[override]
-        x = _drawn(z, how)
+        x = _drawn(vals, z, how)
         ctx.save_for_backward(vals, x)
         ctx.how = how
         return x

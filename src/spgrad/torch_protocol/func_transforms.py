@@ -62,6 +62,11 @@ def mapped_over(t: torch.Tensor) -> torch.Tensor:
     return t
 
 
+def is_transformed(t: torch.Tensor) -> bool:
+    """Whether a transform of torch.func has wrapped `t`, so its memory can't be read."""
+    return is_functorch_wrapped_tensor(t)
+
+
 def is_mapped(t: torch.Tensor) -> bool:
     """Whether torch.func.vmap maps over `t`, so its numbers must not be read."""
     while is_functorch_wrapped_tensor(t):
