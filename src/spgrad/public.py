@@ -175,6 +175,12 @@ def _of_an_argument(
     alien = error.__cause__ if isinstance(error, SpgradError) else error
     if alien is None or isinstance(alien, SpgradError):
         return None
+    if isinstance(alien, RuntimeError) and "out of a tracing tensor" in str(alien):
+        return UnsupportedError(
+            "the call reads numbers of its operands, and it is traced by torch.func.linearize or "
+            "make_fx, which have none for it; operands with numbers are accepted. Take "
+            "torch.func.jvp, or torch.compile."
+        )
     if isinstance(alien, RuntimeError) and _MIXED in str(alien):
         return _with_dtensor(op, args, kwargs)
     refused = annotations.refusal(op, args, kwargs, alien)

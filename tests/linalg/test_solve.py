@@ -316,3 +316,10 @@ def test_a_block_larger_than_the_matrix_takes_its_memory_alone():
     x, info = spgrad.linalg.solve(A, A @ torch.ones(20).double(), solver, return_info=True)
     torch.testing.assert_close(x, torch.ones(20).double())
     assert info.iterations == 1
+
+
+@pytest.mark.parametrize("call", [linalg.solve, linalg.lstsq, spgrad.expm_multiply])
+def test_what_reads_numbers_is_not_linearized(call):
+    A, b = spgrad.eye(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
+    with pytest.raises(spgrad.UnsupportedError, match=r"traced by torch\.func\.linearize"):
+        torch.func.linearize(lambda b: call(A, b), b)

@@ -157,3 +157,16 @@ def test_refusals():
     twins = sparse(torch.diag(torch.tensor([3.0, 3.0, 1.0], dtype=D))).requires_grad_()
     with pytest.raises(errors.StateError, match="basis"):
         linalg.svds(twins, 2).Vh[:, :1].sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+def test_singular_vectors_of_values_that_are_mapped_over():
+    A = sparse(matrix(6, 4))
+
+    def left(v):
+        return linalg.svds(spgrad.from_values(v, A), 2).U
+
+    two = torch.stack([A.values(), 2 * A.values() + 1])
+    torch.testing.assert_close(torch.func.vmap(left)(two), torch.stack([left(v) for v in two]))
+    with pytest.raises(errors.UnsupportedError, match="`A` has an item without full rank"):
+        torch.func.vmap(lambda v: linalg.svds(spgrad.from_values(v, A), 4).U)(two * 0)

@@ -8,7 +8,7 @@ import torch
 
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
-from spgrad.errors import ArgumentValueError
+from spgrad.errors import ArgumentValueError, UnsupportedError
 from spgrad.linalg.solve import require_finite
 from spgrad.linalg.solvers.units import unit_in_graph
 from spgrad.linalg.spectral.arpack import Problem
@@ -23,6 +23,7 @@ from spgrad.ops.products.broadcast import flat
 from spgrad.ops.solves.triangular import SOLVE_DTYPES
 from spgrad.public import public_as
 from spgrad.torch_protocol.autocast import in_given_precision
+from spgrad.torch_protocol.func_transforms import is_mapped, mapped_over
 
 
 class SingularTriplets(NamedTuple):
@@ -190,8 +191,13 @@ class _Found(NamedTuple):
         S, product = self.values, spmm(self.vals, self.V, self.gram.A)
         none = S <= torch.finfo(S.dtype).eps * max(self.gram.A.matrix) * S[:1]
         U = product / torch.where(none, 1, S)
-        if not bool(none.any()):
+        if not bool(mapped_over(none).any()):
             return U
+        if is_mapped(none):
+            raise UnsupportedError(
+                "`A` has an item without full rank among those that torch.func.vmap maps over; "
+                "matrices of full rank are accepted. Call it once for each item."
+            )
         rank = int((~none).sum())
         source = torch.Generator().manual_seed(0)
         random = torch.randn(
