@@ -199,3 +199,12 @@ def test_indices_that_a_layer_is_given_stay_as_they_are(more):
     for ours, before in zip(found, wanted, strict=True):
         assert torch.equal(ours, before)
     assert torch.equal(layer.pattern.indices[1].long(), other.col_indices)
+
+
+@pytest.mark.parametrize("name", ["values", "crow_indices", "col_indices"])
+@pytest.mark.parametrize("stranger", ["abc", 3, [1.0], torch.eye(3).to_sparse()])
+def test_a_state_of_other_objects_is_refused_by_name(stranger, name):
+    layer = SparseLinear(6, 4, density=0.5)
+    state = {**layer.state_dict(), name: stranger}
+    with pytest.raises(RuntimeError, match=rf"`the layer`: .*`{name}` is .* a dense tensor is acc"):
+        layer.load_state_dict(state)

@@ -15,7 +15,7 @@ from spgrad.core.refusals import refuse_onnx, refuse_script
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, on_pattern
 from spgrad.errors import ArgumentValueError, SpgradError, StateError, UnsupportedError
-from spgrad.lowering.operands import sparse_operand
+from spgrad.lowering.operands import dense_operand, sparse_operand
 from spgrad.public import public_as
 from spgrad.torch_protocol.func_transforms import is_mapped
 
@@ -228,6 +228,9 @@ class SparseWeight(nn.Module):
         """Checks the indices of a state, and gives buffers and parameter its number of elements."""
         if ptr is None and idx is None:
             return
+        for name, t in zip((*_INDICES, "values"), (ptr, idx, values), strict=True):
+            if t is not None:
+                dense_operand(name, t)
         if parametrize.is_parametrized(self, "values") and idx is not None and ptr is not None:
             own = (self.crow_indices, self.col_indices)
             pairs = zip((ptr, idx), own, strict=True)
