@@ -279,14 +279,15 @@ def _prefetched(batches: Iterable[T], ahead: int) -> Iterator[T]:
             error = caught
         put((_END, error))
 
-    def stop() -> None:
+    def stop(longest: float | None = None) -> None:
         stopped.set()
-        thread.join()
+        thread.join(longest)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    # Python ends a daemon wherever it is, and the process with it if that is in code of torch
-    atexit.register(stop)
+    # Python ends a daemon wherever it is, and the process with it if that is in code of torch. A
+    # program that ends waits for the batch that is being made, but not for one that never comes.
+    atexit.register(stop, 10)
     try:
         while True:
             batch, error = made.get()
