@@ -116,7 +116,7 @@ def adjusted(step, got, dense, want, finite, mask):
         and (
             step.row.family == "products"
             or step.row.module in ARITHMETIC
-            or step.name in ("kron", "sparse_mask")
+            or step.name in ("kron", "sparse_mask", "solve_triangular", "triangular_solve")
         )
     ):  # what is not specified is not multiplied
         if 0 in (dict(step.options).get(name, 1) for name in ("alpha", "beta")):

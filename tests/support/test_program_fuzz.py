@@ -247,6 +247,11 @@ RIGHT = {
         coo([[0, 0], [0, 1]], [1e200, 1e200], (2, 2)),
         step("prod", 0),
     ],
+    "infinity times what a triangle does not specify": [
+        coo(torch.zeros(2, 0), torch.zeros(0), (2, 2)),
+        torch.tensor([[1.0], [torch.inf]], dtype=torch.float64),
+        step("solve_triangular", 0, 1, upper=True, unitriangular=True),
+    ],
     "difference of a rounded number and an exact one": [
         coo([[1], [0]], [0.6952709555625916 - 0.5793924331665039j], (3, 6), torch.complex64),
         step("sgn", 0),
