@@ -67,6 +67,14 @@ def test_row_views(shape, dtype):
 
 
 @pytest.mark.parametrize("dtype", INDEX_DTYPES)
+@pytest.mark.parametrize("p", [1, 4095, 4096, 4097, 8192, 9999])
+def test_pointers_of_rows_that_descend_once(p, dtype):
+    """The kernel looks at 4096 rows at a time, and at the row before them."""
+    row = torch.arange(10_000) // 10
+    check("compress", torch.cat([row[10_000 - p :], row[: 10_000 - p]]).to(dtype), 1000)
+
+
+@pytest.mark.parametrize("dtype", INDEX_DTYPES)
 @pytest.mark.parametrize("columns", ["in any order", "as in the row before"])
 def test_transpose_plans_of_more_places_than_caches_hold(columns, dtype):
     m, n, length = 20_000, 30_000, 9

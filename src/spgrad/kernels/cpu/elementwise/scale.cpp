@@ -21,8 +21,9 @@ struct Scale {
   int64_t m;
 };
 
-// The same by the factor of the line alone. Whole vectors take no branch that depends on the length
-// of a line: what a vector writes beyond its line is written again by the next line.
+// Entries [first, last), which may begin and end within a line, by the factor of their line alone.
+// Whole vectors take no branch that depends on the length of a line: what a vector writes beyond
+// its line is written again by the next line.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void scale_lines(const Scale<index_t, scalar_t> a, int64_t first, int64_t last) {
   constexpr int64_t kElements = kFull<scalar_t, kBytes>;
