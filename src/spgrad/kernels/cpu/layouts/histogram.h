@@ -14,13 +14,22 @@ namespace spgrad {
 // are O(nse + n).
 template <class index_t>
 class Histogram {
+  // Entries that are counted together; the counter of one of them, which is prefetched, is that of
+  // kAhead entries further on.
+  static constexpr int64_t kTogether = 4, kAhead = 32;
+
  public:
   Histogram(const index_t* bucket, int64_t nse, int64_t n)
       : n_(n), chunks_(nse, nse / (n + 1) + 1), starts_(array<index_t>(chunks_.count() * n)) {
     chunks_.for_each([&](int64_t number, int64_t begin, int64_t end) {
       index_t* count = chunk(number);
       std::fill_n(count, n_, index_t{0});
-      for (int64_t p = begin; p < end; ++p) ++count[bucket[p]];
+      int64_t p = begin;
+      for (; p + kTogether <= end; p += kTogether) {
+        __builtin_prefetch(count + bucket[std::min(p + kAhead, end - 1)], 1);
+        for (int64_t i = 0; i < kTogether; ++i) ++count[bucket[p + i]];
+      }
+      for (; p < end; ++p) ++count[bucket[p]];
     });
   }
 
