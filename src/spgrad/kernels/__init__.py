@@ -22,6 +22,7 @@ from spgrad.kernels.reference.elementwise.merge import (
     intersection_values,
     take,
     union,
+    union_sum,
     union_values,
 )
 from spgrad.kernels.reference.elementwise.scale import scale
@@ -217,6 +218,7 @@ __all__ = [
     "transpose_dense",
     "transpose_plan",
     "union",
+    "union_sum",
     "union_values",
     "untiled_spmm",
 ]

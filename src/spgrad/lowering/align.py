@@ -14,10 +14,11 @@ from spgrad import kernels
 from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import plain, stored_values
+from spgrad.core.values import on_pattern, plain, stored_values
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.gather import Gather, moves_along
+from spgrad.lowering.operands import call
 from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.ranges import lines_of, of_lines
 from spgrad.lowering.views import has_lines, kept_linear_positions, one_line, unraveled
@@ -55,30 +56,69 @@ def align(A: SparseTensor, B: SparseTensor, where: str, *, name: str = "other") 
         where: "either": elements of A or B; "both": of A and B; "first": of A.
         name: The name of B in the signature of the public function.
     """
+    A, B = _in_one_layout(A, B, name)
+    joint = _JOINTS[where]
+    return _aligned(A, B, *_joined(A, B, joint, joint.values))
+
+
+def added(A: SparseTensor, B: SparseTensor, fn: Callable[..., torch.Tensor]) -> SparseTensor:
+    """fn(A, B), where `fn` is torch.add or torch.sub; operands and layout as in `align`."""
+    A, B = _in_one_layout(A, B, "other")
+    joint = _JOINTS["either"]
+    values = joint.values
+    if torch.bool not in (A._vals.dtype, B._vals.dtype):
+        values = partial(_sum, fn is torch.sub)
+    found, ready = _joined(A, B, joint, values)
+    if values is not joint.values and ready:
+        return on_pattern(ready[0], found.pattern)
+    aligned = _aligned(A, B, found, ready)
+    return on_pattern(call(fn, aligned.a, aligned.b), aligned.pattern)
+
+
+def _sum(minus: bool, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return kernels.union_sum(*operands, minus)
+
+
+def _in_one_layout(
+    A: SparseTensor, B: SparseTensor, name: str
+) -> tuple[SparseTensor, SparseTensor]:
+    """Both without repeats, and B in the layout of A."""
     _require_same_shape(A._pattern, B._pattern, name)
     A, B = without_repeats(A), without_repeats(B)
     a, b = A._pattern, B._pattern
     if (a.layout, a.blocksize) != (b.layout, b.blocksize):
         B = convert(B, a.layout, a.blocksize)
-        b = B._pattern
-    if a is b:
-        return Aligned(stored_values(A), stored_values(B), a)
-    joint = _JOINTS[where]
-    key = joint.key
+    return A, B
+
+
+def _joined(
+    A: SparseTensor, B: SparseTensor, joint: _How, values: Any
+) -> tuple[_Joint, list[torch.Tensor]]:
+    """The joint pattern, and what `values` made of the values, if it found the pattern."""
+    ready: list[torch.Tensor] = []
+    if A._pattern is B._pattern:
+        return _on_same(A._pattern), ready
     vals = stored_values(A), stored_values(B)
-    ready: list[torch.Tensor | None] = [None, None]
-    along = moves_along(vals[0], a.indices[0]) and moves_along(vals[1], b.indices[0])
+    along = moves_along(vals[0], A._pattern.indices[0])
+    along = along and moves_along(vals[1], B._pattern.indices[0])
 
     def find(a: Pattern, b: Pattern) -> _Joint:
         if asks_device(a):
             return joint.find(a, b) if joint.merge is None else _on_all(joint.find(a, b), a, b)
         found = _on_equal(a, b)
         if found is None and along:
-            found = _merged_with_values(joint, a, b, vals, ready)
+            found = _merged_with_values(joint, values, a, b, vals, ready)
         return found or joint.find(a, b)
 
-    pattern, (of_a, of_b) = a.derive_with(key, b, find)
-    return Aligned(of_a(vals[0], ready[0]), of_b(vals[1], ready[1]), pattern)
+    return A._pattern.derive_with(joint.key, B._pattern, find), ready
+
+
+def _aligned(
+    A: SparseTensor, B: SparseTensor, found: _Joint, ready: list[torch.Tensor]
+) -> Aligned:
+    of_a, of_b = found.gathers
+    ready_a, ready_b = ready or (None, None)
+    return Aligned(of_a(stored_values(A), ready_a), of_b(stored_values(B), ready_b), found.pattern)
 
 
 def _require_same_shape(a: Pattern, b: Pattern, name: str) -> None:
@@ -122,19 +162,20 @@ def _line_of_all(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _merged_with_values(
     joint: _How,
+    values: Any,
     a: Pattern,
     b: Pattern,
     vals: tuple[torch.Tensor, torch.Tensor],
-    ready: list[torch.Tensor | None],
+    ready: list[torch.Tensor],
 ) -> _Joint | None:
-    """The joint pattern, with the values in `ready`; None if no kernel computes both together.
+    """The joint pattern, with what `values` makes of the values in `ready`; None if it is None.
 
     The entries are computed when a later call asks for them; both patterns live then.
     """
-    if joint.values is None or vals[0].dtype != vals[1].dtype or wants_grad(*vals):
+    if values is None or vals[0].dtype != vals[1].dtype or wants_grad(*vals):
         return None
     (ptr_a, idx_a, ptr_b, idx_b), linear = _lines(a, b)
-    ptr, idx, *ready[:] = joint.values(ptr_a, idx_a, plain(vals[0]), ptr_b, idx_b, plain(vals[1]))
+    ptr, idx, *ready[:] = values(ptr_a, idx_a, plain(vals[0]), ptr_b, idx_b, plain(vals[1]))
     old = weakref.ref(a), weakref.ref(b)
     found: list[torch.Tensor] = []
 
@@ -175,9 +216,13 @@ def _joined_pattern(
     return found
 
 
+def _on_same(a: Pattern) -> _Joint:
+    return _Joint(a, (Gather(None, a.nse), Gather(None, a.nse)))
+
+
 def _on_equal(a: Pattern, b: Pattern) -> _Joint | None:
     """The pattern of a if b has the same elements in the same order, otherwise None."""
-    return _Joint(a, (Gather(None, a.nse), Gather(None, b.nse))) if a.same_as(b) else None
+    return _on_same(a) if a.same_as(b) else None
 
 
 def asks_device(a: Pattern | torch.Tensor) -> bool:
@@ -200,7 +245,7 @@ def known_as_same(a: Pattern, b: Pattern) -> bool:
 def _on_all(found: _Joint, a: Pattern, b: Pattern) -> _Joint:
     """The joint pattern; the pattern of a if a and b have as many elements, so the same ones."""
     same = a.nse == b.nse == found.pattern.nse and a.ordered and b.ordered
-    return _Joint(a, (Gather(None, a.nse), Gather(None, b.nse))) if same else found
+    return _on_same(a) if same else found
 
 
 def _union(a: Pattern, b: Pattern) -> _Joint:

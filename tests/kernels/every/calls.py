@@ -109,6 +109,7 @@ def _structure(ptr, idx, perm):
         "transpose_dense": (numbers(n // 7 + 1, 7),),
         "transpose_plan": (ptr, idx, NUM_COLS, val),
         "union": (ptr, unsorted, *other),
+        "union_sum": (ptr, unsorted, val, *other, numbers(len(other[1])), False),
         "union_values": (ptr, unsorted, val, *other, numbers(len(other[1]))),
     }
 

@@ -323,6 +323,7 @@ CALLS = {  # the arguments of every kernel, made of a view
     "transpose_plan": [lambda v: (*v.indexed, v.n), lambda v: (*v.indexed, v.n, v.val)],
     "untiled_spmm": [lambda v: (*v.indexed, v.val, randn(v.n, 9))],
     "union": [lambda v: (*v.indexed, *other(v).indexed)],
+    "union_sum": [lambda v: (*both_valued(v), True)],
     "union_values": [both_valued],
 }
 CALLED = [(name, i) for name in REFERENCES for i in range(len(CALLS.get(name, ())))]

@@ -55,9 +55,9 @@ bool lines_ascend(const index_t* ptr, const index_t* idx, int64_t m) {
   if (within == 0) return true;
   parallel_entries(m, 1, [&](int64_t first, int64_t last) {
     int64_t count = 0;
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t p = ptr[i];
-      count += p > 0 && p < ptr[i + 1] && descends(p);
+    for (int64_t i = first; i < last; ++i) {  // without a branch that depends on a line's length
+      const int64_t p = ptr[i], inside = std::clamp<int64_t>(p, 1, ptr[m] - 1);
+      count += (p > 0) & (p < ptr[i + 1]) & descends(inside);
     }
     within.fetch_sub(count, std::memory_order_relaxed);
   });

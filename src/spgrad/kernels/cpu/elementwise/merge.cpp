@@ -1,12 +1,14 @@
 // Merges two patterns line by line, and moves values onto the result.
 #include "elementwise/merge.h"
 
+#include <bit>
 #include <limits>
 #include <numeric>
 #include <tuple>
 
 #include "common/dispatch.h"
-#include "elementwise/merge_values.h"
+#include "common/dtypes.h"
+#include "elementwise/merge_lines.h"
 
 namespace spgrad {
 namespace {
@@ -16,12 +18,12 @@ struct Cut {
 };
 
 // A point where the merge of entries [p, end_p) of a line of a with [q, end_q) of b may be cut: the
-// first part has at most kEntries of each operand, and equal indices stay together.
+// first part has at most `most` of each operand, and equal indices stay together.
 template <class index_t>
-Cut cut_of(const index_t* a, const index_t* b, int64_t p, int64_t end_p, int64_t q, int64_t end_q) {
-  constexpr int64_t kMost = Batch<index_t>::kEntries;
-  if (end_p - p <= kMost && end_q - q <= kMost) return {end_p, end_q};
-  const int64_t stop_p = std::min(p + kMost, end_p), stop_q = std::min(q + kMost, end_q);
+Cut cut_of(const index_t* a, const index_t* b, int64_t p, int64_t end_p, int64_t q, int64_t end_q,
+           int64_t most) {
+  if (end_p - p <= most && end_q - q <= most) return {end_p, end_q};
+  const int64_t stop_p = std::min(p + most, end_p), stop_q = std::min(q + most, end_q);
   index_t limit = std::numeric_limits<index_t>::max();
   if (stop_p < end_p) limit = a[stop_p - 1];
   if (stop_q < end_q) limit = std::min(limit, b[stop_q - 1]);
@@ -29,120 +31,41 @@ Cut cut_of(const index_t* a, const index_t* b, int64_t p, int64_t end_p, int64_t
           std::upper_bound(b + q, b + stop_q, limit) - b};
 }
 
-// Merges from one point to another: numbers the elements from 0 on, and writes to ptr (m + 1) the
-// numbers at the ends of lines. `take` gives the memory for the numbers of the next entries of an
-// operand, at most kEntries, and is called again when the numbers are written.
-template <bool kUnion, class index_t, class Take>
-index_t merge_between(const Pair<index_t>& pair, Point from, Point to, Take& take, index_t* ptr) {
-  const index_t *a = pair.a.idx, *b = pair.b.idx;
-  const index_t *ptr_a = pair.a.ptr, *ptr_b = pair.b.ptr;
-  int64_t p = from.p, q = from.q;
-  index_t next = 0;
-  Batch<index_t> batch;
-  using Insert = Insertion<kUnion, index_t>;
-  const auto advance = [&](int64_t end_p, int64_t end_q, index_t last) {
-    take.numbered(p, end_p, q, end_q, next, last);
-    p = end_p;
-    q = end_q;
-    next = last;
-  };
-  const auto stretch = [&](int64_t end_p, int64_t end_q) {
+// Merges from one point to another, and gives the elements to `taker`. Writes to ptr (m + 1) the
+// number of elements at the ends of lines, and returns their number.
+template <bool kUnion, class index_t, class T>
+SPGRAD_CLONES int64_t merge_between(const Operand<index_t, T>& a, const Operand<index_t, T>& b,
+                                    Point from, Point to, index_t* ptr,
+                                    const Taker<index_t, T>& taker) {
+  const index_t *ptr_a = a.lines.ptr, *ptr_b = b.lines.ptr;
+  int64_t p = from.p, q = from.q, next = 0;
+  Batch<kUnion, index_t, T> batch(a, b, taker);
+  const auto part_of_line = [&](int64_t end_p, int64_t end_q) {
     while (p < end_p || q < end_q) {
-      const Cut cut = cut_of(a, b, p, end_p, q, end_q);
-      const index_t last = merge_stretch<kUnion>(a + p, b + q, 0, cut.p - p, 0, cut.q - q,
-                                                 take.of_a(p), take.of_b(q), next);
-      advance(cut.p, cut.q, last);
+      const Cut cut = cut_of(a.lines.idx, b.lines.idx, p, end_p, q, end_q, batch.kEntries);
+      next += batch.merge_part(p, cut.p, q, cut.q, next);
+      p = cut.p;
+      q = cut.q;
     }
   };
   for (int64_t i = from.line; i < to.line;) {
     const bool whole = p == ptr_a[i] && q == ptr_b[i];
-    int64_t end = whole ? batch.end_of(pair, i, to.line) : i;
-    const int64_t size_a = ptr_a[end] - p, size_b = ptr_b[end] - q;
-    index_t *const to_a = take.of_a(p), *const to_b = take.of_b(q);
-    if (end > i && size_b <= size_a / Insert::kTimes) {
-      advance(ptr_a[end], ptr_b[end], Insert::merge(pair.a, pair.b, i, end, to_a, to_b, next, ptr));
-    } else if (end > i && size_a <= size_b / Insert::kTimes) {
-      advance(ptr_a[end], ptr_b[end], Insert::merge(pair.b, pair.a, i, end, to_b, to_a, next, ptr));
-    } else if (end > i && batch.fill(pair, i, end)) {
-      advance(ptr_a[end], ptr_b[end], batch.template merge<kUnion>(to_a, to_b, next, ptr));
+    int64_t end = whole ? batch.end_of(i, to.line) : i;
+    const int64_t count = end > i ? batch.merge_lines(i, end, next, ptr) : -1;
+    if (count >= 0) {
+      next += count;
+      p = ptr_a[end];
+      q = ptr_b[end];
     } else {
       end = i + 1;
-      stretch(ptr_a[end], ptr_b[end]);
-      ptr[end] = next;
+      part_of_line(ptr_a[end], ptr_b[end]);
+      ptr[end] = static_cast<index_t>(next);
     }
     i = end;
   }
-  stretch(to.p, to.q);
+  part_of_line(to.p, to.q);
   return next;
 }
-
-// Keeps the numbers of all entries.
-template <class index_t>
-struct KeepNumbers {
-  index_t *a, *b;
-
-  index_t* of_a(int64_t p) const { return a + p; }
-  index_t* of_b(int64_t q) const { return b + q; }
-  void numbered(int64_t, int64_t, int64_t, int64_t, index_t, index_t) const {}
-};
-
-// Writes the number of the element that each entry of one operand became: first its number in the
-// merge of a thread, then, when the counts of all threads are known, its number in the result.
-template <class index_t>
-struct Renumbered {
-  const Ascending<index_t>& operand;
-  index_t* to;             // (nse), in the order of the operand
-  Array<index_t> of_copy;  // (nse), in the order of the sorted copy, if there is one
-
-  Renumbered(const Ascending<index_t>& from, index_t* out) : operand(from), to(out) {
-    if (operand.order) of_copy = array<index_t>(operand.nse);
-  }
-  index_t* numbers() { return of_copy ? of_copy.get() : to; }
-
-  // Adds `base` to the numbers of the elements of entries [first, last), which are less than `end`,
-  // and writes for each element its index and its entry.
-  template <bool kUnion>
-  void finish(int64_t first, int64_t last, index_t base, index_t end, index_t* idx, index_t* from) {
-    if (operand.order) {
-      finish<kUnion>(first, last, base, end, idx, from,
-                     [&](int64_t p) { return operand.order[p]; });
-    } else {
-      finish<kUnion>(first, last, base, end, idx, from,
-                     [](int64_t p) { return static_cast<index_t>(p); });
-    }
-  }
-
- private:
-  template <bool kUnion, class Order>
-  void finish(int64_t first, int64_t last, index_t base, index_t end, index_t* idx, index_t* from,
-              const Order& order) {
-    const index_t *number = numbers(), *indices = operand.idx;
-    index_t* const out = to;
-    if constexpr (kUnion) {
-      for (int64_t p = first; p < last; ++p) {
-        const index_t entry = order(p), element = number[p] + base;
-        out[entry] = element;
-        idx[element] = indices[p];
-        from[element] = entry;
-      }
-    } else {
-      // Elements ascend, so the next entry overwrites the numbers that an entry without an element
-      // writes.
-      index_t element = base;
-      int64_t p = first;
-      for (; p < last && element < end; ++p) {
-        const index_t entry = order(p), found = number[p] >= 0;
-        out[entry] = element | (found - 1);
-        idx[element] = indices[p];
-        from[element] = entry;
-        element += found;
-      }
-      for (; p < last; ++p) out[order(p)] = -1;
-    }
-  }
-};
-
-using Merged = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 // Whether both operands are the same pattern, which is then also the result.
 template <class index_t>
@@ -150,6 +73,8 @@ bool identical(const Ascending<index_t>& a, const Ascending<index_t>& b) {
   return a.nse == b.nse && !a.order && !b.order && std::equal(a.ptr, a.ptr + a.m + 1, b.ptr) &&
          std::equal(a.idx, a.idx + a.nse, b.idx);
 }
+
+using Merged = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 template <class index_t>
 Merged copied(const Tensor& ptr, const Tensor& idx) {
@@ -165,42 +90,137 @@ Merged copied(const Tensor& ptr, const Tensor& idx) {
   return {clone(ptr), clone(idx), positions(), positions(), positions(), positions()};
 }
 
-// The indices of a line of an operand are distinct, in any order; those of the result ascend. First
-// the merge numbers the elements: threads take equal shares, which may begin and end within lines.
-// When the number of elements is known, the results are written. They do not depend on the number
-// of threads. O(m + nse_a + nse_b) time, and no memory but the results if both operands are sorted.
-template <bool kUnion, class index_t>
-Merged merge(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b, const Tensor& idx_b) {
-  const Ascending<index_t> a(ptr_a, idx_a), b(ptr_b, idx_b);
-  if (identical(a, b)) return copied<index_t>(ptr_a, idx_a);
-  const Pair<index_t> pair{a, b};
-  const int64_t work = a.nse + b.nse + a.m;
-  Tensor ptr = empty(ptr_a, {a.m + 1}), to_a = empty(ptr_a, {a.nse}), to_b = empty(ptr_a, {b.nse});
-  index_t* ends = mutable_data<index_t>(ptr);
-  ends[0] = 0;
-  Renumbered<index_t> of_a(a, mutable_data<index_t>(to_a)), of_b(b, mutable_data<index_t>(to_b));
-  const Chunks chunks(work);
-  List<index_t> base(chunks.count() + 1);
-  chunks.for_each([&](int64_t chunk, int64_t begin, int64_t end) {
-    KeepNumbers<index_t> keep{of_a.numbers(), of_b.numbers()};
-    base[chunk + 1] = merge_between<kUnion>(pair, pair.at(begin), pair.at(end), keep, ends);
-  });
-  for (int64_t chunk = 0; chunk < chunks.count(); ++chunk) base[chunk + 1] += base[chunk];
+using MergedValues = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+
+// The elements that the chunks of a merge made: chunk c made base[c + 1] - base[c] elements, and
+// wrote them from starts[c] on.
+struct Shares {
+  List<int64_t> starts, base;
+};
+
+// These elements without gaps, where chunks wrote them to `wide`. If there is one chunk, the result may be the beginning of
+// `wide`; with `fit`, only if that is at most an eighth longer.
+template <class T>
+Tensor side_by_side(Tensor wide, const Shares& shares, bool fit) {
+  const auto& [starts, base] = shares;
   const int64_t size = base.back();
-  Tensor idx = empty(ptr_a, {size}), from_a = empty(ptr_a, {size}), from_b = empty(ptr_a, {size});
-  index_t* indices = mutable_data<index_t>(idx);
-  index_t *entries_a = mutable_data<index_t>(from_a), *entries_b = mutable_data<index_t>(from_b);
+  if (starts.size() == 1 && (!fit || wide.size(0) - size <= size / 8)) {
+    return torch::stable::narrow(wide, 0, 0, size);
+  }
+  Tensor made = empty(wide, {size});
+  T* const to = static_cast<T*>(made.mutable_data_ptr());
+  const T* const from = static_cast<const T*>(wide.const_data_ptr());
+  parallel_entries(starts.size(), kSerialWork, [&](int64_t first, int64_t last) {
+    for (int64_t chunk = first; chunk < last; ++chunk) {
+      std::copy_n(from + starts[chunk], base[chunk + 1] - base[chunk], to + base[chunk]);
+    }
+  });
+  return made;
+}
+
+// Merges two operands. The indices of a line are distinct, in any order; those of the result ascend.
+// Threads take equal shares of the merge, which may begin and end within lines; the result does not
+// depend on their number. taker_from(start) gives the Taker of a thread whose elements begin at place
+// `start` of memory for as many elements as the result could have. O(m + nse_a + nse_b) time.
+template <bool kUnion, class index_t, class T, class TakerFrom>
+Shares merge(const Operand<index_t, T>& a, const Operand<index_t, T>& b, index_t* ptr,
+             const TakerFrom& taker_from) {
+  const Pair<index_t> pair{a.lines, b.lines};
+  const Chunks chunks(a.lines.nse + b.lines.nse + a.lines.m);
+  Shares shares{List<int64_t>(chunks.count()), List<int64_t>(chunks.count() + 1)};
+  auto& [starts, base] = shares;
+  ptr[0] = 0;
   chunks.for_each([&](int64_t chunk, int64_t begin, int64_t end) {
     const Point from = pair.at(begin), to = pair.at(end);
-    if (kUnion) {
-      std::fill(entries_a + base[chunk], entries_a + base[chunk + 1], index_t{-1});
-      std::fill(entries_b + base[chunk], entries_b + base[chunk + 1], index_t{-1});
-    }
-    of_a.template finish<kUnion>(from.p, to.p, base[chunk], base[chunk + 1], indices, entries_a);
-    of_b.template finish<kUnion>(from.q, to.q, base[chunk], base[chunk + 1], indices, entries_b);
-    for (int64_t i = from.line; i < to.line && base[chunk] > 0; ++i) ends[i + 1] += base[chunk];
+    starts[chunk] = kUnion ? from.p + from.q : from.p;
+    base[chunk + 1] = merge_between<kUnion>(a, b, from, to, ptr, taker_from(starts[chunk]));
   });
-  return {ptr, idx, from_a, from_b, to_a, to_b};
+  for (int64_t chunk = 0; chunk < chunks.count(); ++chunk) base[chunk + 1] += base[chunk];
+  chunks.for_each([&](int64_t chunk, int64_t begin, int64_t end) {
+    const int64_t first = pair.at(begin).line, last = pair.at(end).line;
+    for (int64_t i = first; i < last && base[chunk] > 0; ++i) {
+      ptr[i + 1] += static_cast<index_t>(base[chunk]);
+    }
+  });
+  return shares;
+}
+
+// Copies elements to places from `to` on.
+template <class index_t, class T>
+struct CopyTo final : Taker<index_t, T> {
+  explicit CopyTo(Made<index_t, T> places) : to(places) {}
+
+  void take(int64_t before, int64_t count, Made<const index_t, const T> made) const override {
+    std::copy_n(made.idx, count, to.idx + before);
+    std::copy_n(made.a, count, to.a + before);
+    std::copy_n(made.b, count, to.b + before);
+  }
+
+  Made<index_t, T> to;
+};
+
+// The pattern of the result, and what is kept of each element's entry of a and of b, in tensors
+// like `like`; with `fit` in memory of about their own size.
+template <bool kUnion, class index_t, class T>
+MergedValues merge_kept(const Operand<index_t, T>& a, const Operand<index_t, T>& b,
+                        const Tensor& like_ptr, const Tensor& like, bool fit) {
+  const int64_t most = kUnion ? a.lines.nse + b.lines.nse : a.lines.nse;
+  Tensor ptr = empty(like_ptr, {a.lines.m + 1}), idx = empty(like_ptr, {most});
+  Tensor of_a = empty(like, {most}), of_b = empty(like, {most});
+  index_t* const indices = mutable_data<index_t>(idx);
+  T* const kept_a = static_cast<T*>(of_a.mutable_data_ptr());
+  T* const kept_b = static_cast<T*>(of_b.mutable_data_ptr());
+  const auto taker_from = [&](int64_t start) {
+    return CopyTo<index_t, T>({indices + start, kept_a + start, kept_b + start});
+  };
+  const Shares shares = merge<kUnion>(a, b, mutable_data<index_t>(ptr), taker_from);
+  return {ptr, side_by_side<index_t>(idx, shares, true), side_by_side<T>(of_a, shares, fit),
+          side_by_side<T>(of_b, shares, fit)};
+}
+
+// out (count,) is a + b, or a - b. a and b hold the bits of scalar_t.
+template <class scalar_t, class T>
+SPGRAD_CLONES void add_bits(const T* a, const T* b, int64_t count, bool minus, scalar_t* out) {
+  const auto value = [](T bits) { return widen(std::bit_cast<scalar_t>(bits)); };
+  if (minus) {
+    for (int64_t i = 0; i < count; ++i) out[i] = narrow<scalar_t>(value(a[i]) - value(b[i]));
+  } else {
+    for (int64_t i = 0; i < count; ++i) out[i] = narrow<scalar_t>(value(a[i]) + value(b[i]));
+  }
+}
+
+// Writes indices and sums, or differences, to places from `idx` and `sum` on.
+template <class index_t, class T, class scalar_t>
+struct AddTo final : Taker<index_t, T> {
+  AddTo(index_t* indices, scalar_t* sums, bool subtract)
+      : idx(indices), sum(sums), minus(subtract) {}
+
+  void take(int64_t before, int64_t count, Made<const index_t, const T> made) const override {
+    std::copy_n(made.idx, count, idx + before);
+    add_bits(made.a, made.b, count, minus, sum + before);
+  }
+
+  index_t* idx;
+  scalar_t* sum;
+  bool minus;
+};
+
+// For each of `nse` entries the element that it became, from the entry of each element; -1 for an
+// entry that became none, which does not happen in a union.
+template <bool kUnion, class index_t>
+Tensor elements_of(const Tensor& from, int64_t nse) {
+  Tensor to = empty(from, {nse});
+  index_t* const out = mutable_data<index_t>(to);
+  const index_t* const entry = data<index_t>(from);
+  if (!kUnion) std::fill_n(out, nse, index_t{-1});
+  parallel_entries(from.size(0), 1, [&](int64_t first, int64_t last) {
+    index_t nowhere;
+    for (int64_t e = first; e < last; ++e) {
+      index_t* const place = kUnion && entry[e] < 0 ? &nowhere : out + entry[e];
+      *place = static_cast<index_t>(e);
+    }
+  });
+  return to;
 }
 
 // Checks the operands, and calls f.operator()<index_t>().
@@ -223,89 +243,71 @@ Merged merge_op(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b,
                 const Tensor& idx_b) {
   Merged merged;
   with_operands(ptr_a, idx_a, ptr_b, idx_b, [&]<class index_t>() {
-    merged = merge<kUnion, index_t>(ptr_a, idx_a, ptr_b, idx_b);
+    const Ascending<index_t> a(ptr_a, idx_a), b(ptr_b, idx_b);
+    if (identical(a, b)) {
+      merged = copied<index_t>(ptr_a, idx_a);
+      return;
+    }
+    const Operand<index_t, index_t> of_a{a, nullptr}, of_b{b, nullptr};
+    const auto [ptr, idx, from_a, from_b] = merge_kept<kUnion>(of_a, of_b, ptr_a, ptr_a, true);
+    merged = {ptr, idx, from_a, from_b, elements_of<kUnion, index_t>(from_a, a.nse),
+              elements_of<kUnion, index_t>(from_b, b.nse)};
   });
   return merged;
 }
 
-using MergedValues = std::tuple<Tensor, Tensor, Tensor, Tensor>;
-
-// The elements that the chunks of a merge wrote, without gaps: chunk c wrote base[c + 1] - base[c]
-// elements to `wide` from starts[c] on. If there is one chunk, the result is the beginning of
-// `wide`; with `fit`, it is always in memory of its own size.
-template <class T>
-Tensor side_by_side(Tensor wide, const List<int64_t>& starts, const List<int64_t>& base, bool fit) {
-  if (starts.size() == 1 && !fit) return torch::stable::narrow(wide, 0, 0, base.back());
-  Tensor made = empty(wide, {base.back()});
-  T* const to = static_cast<T*>(made.mutable_data_ptr());
-  const T* const from = static_cast<const T*>(wide.const_data_ptr());
-  parallel_entries(starts.size(), kSerialWork, [&](int64_t first, int64_t last) {
-    for (int64_t chunk = first; chunk < last; ++chunk) {
-      std::copy_n(from + starts[chunk], base[chunk + 1] - base[chunk], to + base[chunk]);
-    }
-  });
-  return made;
-}
-
-// As `merge`, but instead of numbering the entries it moves their values while these are in the
-// cache. Memory for as many elements as the result could have.
-template <bool kUnion, class index_t, class T>
-MergedValues merge_values(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& val_a,
-                          const Tensor& ptr_b, const Tensor& idx_b, const Tensor& val_b) {
-  const Ascending<index_t> a(ptr_a, idx_a), b(ptr_b, idx_b);
-  const Pair<index_t> pair{a, b};
-  const Chunks chunks(a.nse + b.nse + a.m);
-  const int64_t most = kUnion ? a.nse + b.nse : a.nse;
-  Tensor ptr = empty(ptr_a, {a.m + 1}), idx = empty(ptr_a, {most});
-  Tensor of_a = empty(val_a, {most}), of_b = empty(val_a, {most});
-  index_t* const ends = mutable_data<index_t>(ptr);
-  ends[0] = 0;
-  List<int64_t> starts(chunks.count()), base(chunks.count() + 1);
-  chunks.for_each([&](int64_t chunk, int64_t begin, int64_t end) {
-    const Point from = pair.at(begin);
-    starts[chunk] = kUnion ? from.p + from.q : from.p;
-    const Made<index_t, T> made{mutable_data<index_t>(idx) + starts[chunk],
-                                static_cast<T*>(of_a.mutable_data_ptr()) + starts[chunk],
-                                static_cast<T*>(of_b.mutable_data_ptr()) + starts[chunk]};
-    MoveValues<kUnion, index_t, T> move(pair, static_cast<const T*>(val_a.const_data_ptr()),
-                                        static_cast<const T*>(val_b.const_data_ptr()), made);
-    base[chunk + 1] = merge_between<kUnion>(pair, from, pair.at(end), move, ends);
-  });
-  for (int64_t chunk = 0; chunk < chunks.count(); ++chunk) base[chunk + 1] += base[chunk];
-  chunks.for_each([&](int64_t chunk, int64_t begin, int64_t end) {
-    const int64_t first = pair.at(begin).line, last = pair.at(end).line;
-    for (int64_t i = first; i < last && base[chunk] > 0; ++i) {
-      ends[i + 1] += static_cast<index_t>(base[chunk]);
-    }
-  });
-  return {ptr, side_by_side<index_t>(idx, starts, base, true),
-          side_by_side<T>(of_a, starts, base, false), side_by_side<T>(of_b, starts, base, false)};
+void check_values(const Tensor& idx_a, const Tensor& val_a, const Tensor& idx_b,
+                  const Tensor& val_b) {
+  check_tensor(val_a, 1, val_a.scalar_type(), "val_a");
+  check_tensor(val_b, 1, val_a.scalar_type(), "val_b");
+  check_size(val_a, 0, idx_a.size(0), "val_a");
+  check_size(val_b, 0, idx_b.size(0), "val_b");
 }
 
 template <bool kUnion>
 MergedValues merge_values_op(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& val_a,
                              const Tensor& ptr_b, const Tensor& idx_b, const Tensor& val_b) {
-  check_tensor(val_a, 1, val_a.scalar_type(), "val_a");
-  check_tensor(val_b, 1, val_a.scalar_type(), "val_b");
-  check_size(val_a, 0, idx_a.size(0), "val_a");
-  check_size(val_b, 0, idx_b.size(0), "val_b");
+  check_values(idx_a, val_a, idx_b, val_b);
   MergedValues merged;
   with_operands(ptr_a, idx_a, ptr_b, idx_b, [&]<class index_t>() {
     dispatch_size(val_a.element_size(), [&]<class T>() {
-      merged = merge_values<kUnion, index_t, T>(ptr_a, idx_a, val_a, ptr_b, idx_b, val_b);
+      const Ascending<index_t> a(ptr_a, idx_a), b(ptr_b, idx_b);
+      const Operand<index_t, T> of_a{a, static_cast<const T*>(val_a.const_data_ptr())};
+      const Operand<index_t, T> of_b{b, static_cast<const T*>(val_b.const_data_ptr())};
+      merged = merge_kept<kUnion>(of_a, of_b, ptr_a, val_a, false);
     });
   });
   return merged;
 }
 
-// `taken`, or zero if all bits of `none` are set: without a branch, which would be mispredicted.
-template <class T>
-SPGRAD_INLINE T unless(T taken, int64_t none) {
-  if constexpr (std::is_integral_v<T>) {
-    return taken & static_cast<T>(~none);
-  } else {
-    return {unless(taken.low, none), unless(taken.high, none)};
-  }
+using Sum = std::tuple<Tensor, Tensor, Tensor>;
+
+Sum union_sum_op(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& val_a,
+                 const Tensor& ptr_b, const Tensor& idx_b, const Tensor& val_b, bool minus) {
+  check_values(idx_a, val_a, idx_b, val_b);
+  Sum found;
+  with_operands(ptr_a, idx_a, ptr_b, idx_b, [&]<class index_t>() {
+    dispatch_value(val_a.scalar_type(), [&]<class scalar_t>() {
+      dispatch_size(sizeof(scalar_t), [&]<class T>() {
+        if constexpr (sizeof(T) == sizeof(scalar_t)) {
+          const Ascending<index_t> a(ptr_a, idx_a), b(ptr_b, idx_b);
+          const Operand<index_t, T> of_a{a, static_cast<const T*>(val_a.const_data_ptr())};
+          const Operand<index_t, T> of_b{b, static_cast<const T*>(val_b.const_data_ptr())};
+          Tensor ptr = empty(ptr_a, {a.m + 1}), idx = empty(ptr_a, {a.nse + b.nse});
+          Tensor sum = empty(val_a, {a.nse + b.nse});
+          index_t* const indices = mutable_data<index_t>(idx);
+          scalar_t* const sums = mutable_data<scalar_t>(sum);
+          const auto taker_from = [&](int64_t start) {
+            return AddTo<index_t, T, scalar_t>(indices + start, sums + start, minus);
+          };
+          const Shares shares = merge<true>(of_a, of_b, mutable_data<index_t>(ptr), taker_from);
+          found = {ptr, side_by_side<index_t>(idx, shares, true),
+                   side_by_side<scalar_t>(sum, shares, true)};
+        }
+      });
+    });
+  });
+  return found;
 }
 
 // out (u, d), val (n, d) and src (u), of elements of any type that has the size of T. n > 0.
@@ -352,6 +354,7 @@ STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
   m.impl("union", SPGRAD_BOX(&merge_op<true>));
   m.impl("intersection", SPGRAD_BOX(&merge_op<false>));
   m.impl("union_values", SPGRAD_BOX(&merge_values_op<true>));
+  m.impl("union_sum", SPGRAD_BOX(&union_sum_op));
   m.impl("intersection_values", SPGRAD_BOX(&merge_values_op<false>));
   m.impl("take", SPGRAD_BOX(&take_op));
 }

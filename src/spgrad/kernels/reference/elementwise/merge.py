@@ -127,6 +127,43 @@ def union_values(
     return ptr, idx, take(val_a, from_a), take(val_b, from_b)
 
 
+def _fake_union_sum(
+    ptr_a: Tensor,
+    idx_a: Tensor,
+    val_a: Tensor,
+    ptr_b: Tensor,
+    idx_b: Tensor,
+    val_b: Tensor,
+    minus: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _fake_merge_values(ptr_a, idx_a, val_a, ptr_b, idx_b, val_b)[:3]
+
+
+@kernel(
+    "union_sum(Tensor ptr_a, Tensor idx_a, Tensor val_a, Tensor ptr_b, Tensor idx_b, Tensor val_b,"
+    " bool minus) -> (Tensor, Tensor, Tensor)",
+    fake=_fake_union_sum,
+)
+def union_sum(
+    ptr_a: Tensor,
+    idx_a: Tensor,
+    val_a: Tensor,
+    ptr_b: Tensor,
+    idx_b: Tensor,
+    val_b: Tensor,
+    minus: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The elements of every line that a or b has, and their values in a + b or, if `minus`, a - b.
+
+    Operands are those of `union_values`; values are of any dtype but bool.
+
+    Returns:
+        The line pointers (m + 1,) and ascending indices (u,) of the union, and the values (u,).
+    """
+    ptr, idx, of_a, of_b = union_values(ptr_a, idx_a, val_a, ptr_b, idx_b, val_b)
+    return ptr, idx, of_a - of_b if minus else of_a + of_b
+
+
 @kernel(
     "intersection_values(Tensor ptr_a, Tensor idx_a, Tensor val_a, Tensor ptr_b, Tensor idx_b,"
     " Tensor val_b) -> (Tensor, Tensor, Tensor, Tensor)",
