@@ -61,6 +61,10 @@ def check_merges(a, b):
             found = check(f"{name}_values", *a, val_a, *b, val_b)
             wanted = ptr, idx, kernels.take(val_a, from_a), kernels.take(val_b, from_b)
             assert all(map(torch.equal, found, wanted))
+            if name == "union":
+                for minus, fn in ((False, torch.add), (True, torch.sub)):
+                    added = check("union_sum", *a, val_a, *b, val_b, minus)
+                    assert all(map(torch.equal, added, (ptr, idx, fn(*wanted[2:]))))
         if name == "union":
             assert bool(((from_a >= 0) | (from_b >= 0)).all())
             assert bool((to_a >= 0).all() and (to_b >= 0).all())
@@ -147,6 +151,36 @@ def test_few_entries_among_many(length, dtype):
     check_merges(b, a)
 
 
+@pytest.mark.parametrize("dtype", INDEX_DTYPES, ids=str)
+@pytest.mark.parametrize("length", [2, 7, 8, 9, 17, 64, 1500])
+def test_runs_of_entries_of_one_operand(length, dtype):
+    """Runs of a and of b alternate in each line and have an entry in common in some; none in all."""
+    lines = max(BIG // (4 * length), 5)
+    line = torch.arange(lines).repeat_interleave(4 * length)
+    index = torch.arange(4 * length).repeat(lines)
+    of_a = (index // length % 2 == 0) & (line % 7 != 3)
+    common = (index % length == 0) & (line % 3 == 1)
+    some = line % 5 != 4
+    a, b = (
+        (
+            torch.searchsorted(line[chosen], torch.arange(lines + 1)).to(dtype),
+            index[chosen].to(dtype),
+        )
+        for chosen in (of_a & some, (~of_a | common) & (some | (line % 2 == 0)))
+    )
+    check_merges(a, b)
+    check_merges(b, a)
+
+
+@pytest.mark.parametrize("low", [0, 2**48 - 40])
+def test_indices_around_the_largest_of_a_key(low):
+    idx = low + torch.arange(80).repeat(50)
+    ptr = torch.arange(51) * 80
+    chosen = torch.rand(idx.numel()) < 0.5
+    sparse = torch.cat([ptr[:1], chosen.view(50, 80).sum(1).cumsum(0)])
+    check_merges((ptr, idx), (sparse, idx[chosen] + 1))
+
+
 @pytest.mark.parametrize("unsorted", [False, True])
 def test_linear_keys_in_one_line(unsorted):
     keys = torch.randint(2**62, (4 * BIG,)).unique()
@@ -229,6 +263,7 @@ def test_opcheck(dtype):
     with_values = (*a, torch.randn(len(a[1])), *b, torch.randn(len(b[1])))
     torch.library.opcheck(kernels.union_values, with_values)
     torch.library.opcheck(kernels.intersection_values, with_values)
+    torch.library.opcheck(kernels.union_sum, (*with_values, True))
     from_a = kernels.union(*a, *b)[2]
     torch.library.opcheck(kernels.take, (torch.randn(len(a[1])), from_a))
     torch.library.opcheck(kernels.take, (torch.randn(len(a[1]), 3), from_a))
@@ -247,6 +282,8 @@ def test_mismatched_arguments_are_refused():
         (kernels.union_values, (ptr, idx, val, ptr, idx, val.double())),
         (kernels.union_values, (ptr, idx, val[1:].clone(), ptr, idx, val)),
         (kernels.union_values, (ptr, idx, val, ptr, idx, val[1:].clone())),
+        (kernels.union_sum, (ptr, idx, val, ptr, idx, val.double(), False)),
+        (kernels.union_sum, (ptr, idx, val > 0, ptr, idx, val > 0, False)),
         (kernels.intersection_values, (ptr, idx, val[:, None], ptr, idx, val)),
         (kernels.intersection_values, (ptr, idx, val, ptr, idx.int(), val)),
         (kernels.take, (val, idx.double())),
