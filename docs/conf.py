@@ -59,7 +59,7 @@ html_title = "spgrad"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
-html_sidebars = {"performance": [], "examples": []}  # no pages are below them
+html_sidebars = {"examples": []}  # no pages are below it
 html_theme_options = {
     "logo": {"text": "spgrad"},
     "show_toc_level": 2,

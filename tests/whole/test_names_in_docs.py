@@ -10,7 +10,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "spgrad"
 # The changelog is left out, because it has names of earlier versions.
 TOP = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-DOCUMENTS = sorted([*TOP, *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
+PAGES = [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/performance/*.md")]
+DOCUMENTS = sorted([*TOP, *PAGES, *ROOT.glob("*/README.md")])
 
 # Where a path may begin: documents shorten src/spgrad/kernels/cpu/common/sort.h to common/sort.h.
 KERNELS = PACKAGE / "kernels"
