@@ -55,8 +55,20 @@ template <class index_t>
 void expand(const index_t* ptr, int64_t m, int64_t nse, const index_t* idx, index_t* out) {
   STD_TORCH_CHECK(ptr[m] == nse, "spgrad: `ptr` counts ", ptr[m], " entries, not ", nse, ".");
   parallel_rows(ptr, m, 1, [&](int64_t first, int64_t last) {
+    // Whole groups take no branch that depends on the length of a short row: what a group writes
+    // beyond its row is written again by the next row.
+    constexpr int64_t kTogether = 8;
+    const int64_t writable = ptr[last] - kTogether;
     for (int64_t i = first; i < last; ++i) {
-      std::fill(out + ptr[i], out + ptr[i + 1], static_cast<index_t>(i));
+      int64_t p = ptr[i];
+      const int64_t stop = ptr[i + 1];
+      if (p <= writable) {
+        do {
+          std::fill_n(out + p, kTogether, static_cast<index_t>(i));
+          p += kTogether;
+        } while (p < stop && p <= writable);
+      }
+      for (; p < stop; ++p) out[p] = static_cast<index_t>(i);
     }
     if (idx != nullptr) std::copy(idx + ptr[first], idx + ptr[last], out + nse + ptr[first]);
   });
