@@ -37,7 +37,7 @@ class SparseMultivariateNormal(Distribution):
 
     Exactly one matrix is given, as in `torch.distributions.MultivariateNormal`. With `diagonal`, D,
     a factor L has a diagonal of ones, stored or not, and stands for L D L^T. Gradients of a matrix
-    lie on its pattern; those of a symmetric one are symmetric, as torch's are.
+    lie on its pattern; those of a symmetric one are symmetric in every order, as torch's are.
 
     A whole matrix A is factored by SuperLU, P A P^T = L D L^T with an order P. A draw is
     P^T L^-T D^-1/2 P z for a precision and P^T L D^1/2 P z for a covariance. It has the
@@ -157,7 +157,7 @@ class SparseMultivariateNormal(Distribution):
                 "diagonal of the covariance, or spgrad.linalg.inverse_at for other elements.",
                 function=f"distributions.SparseMultivariateNormal.{name}",
             )
-        return self._parameter.matrix()
+        return self._matrix if self._name == name else self._parameter.matrix()
 
     @property
     def mean(self) -> torch.Tensor:

@@ -15,8 +15,9 @@ import torch
 
 from spgrad import linalg
 from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern
 from spgrad.distributions.root import ByRoot, Root
-from spgrad.linalg.assume import triangle_of
+from spgrad.linalg.assume import triangle_of, with_symmetric_derivatives
 from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.solve import Kept, System, solve_with
 from spgrad.lowering.products.spmm import sddmm, wants_grad
@@ -123,7 +124,10 @@ class Triangular(Parameter):
 
 
 class Full(Parameter):
-    """S or S^-1 is a symmetric positive definite sparse matrix."""
+    """S or S^-1 is a symmetric positive definite sparse matrix A, and A^T another name of A.
+
+    So results are functions of (A + A^T) / 2, and their derivatives of every order symmetric.
+    """
 
     def __init__(self, A: SparseTensor, precision: bool) -> None:
         self.precision, self.A = precision, A
@@ -151,27 +155,30 @@ class Full(Parameter):
         return self._found
 
     def matrix(self) -> SparseTensor:
-        """The matrix as it was given."""
-        return self.A
+        """The matrix as it was given, with symmetric derivatives."""
+        return on_pattern(self._values().view(self.A._pattern.values_shape), self.A._pattern)
+
+    def _values(self) -> torch.Tensor:
+        return with_symmetric_derivatives(flat(self.A), self.A._pattern)
 
     def half_log_det(self) -> torch.Tensor:
         """Found by a factorisation; its gradient is the inverse at the pattern of A."""
-        half = 0.5 * linalg.logdet(self.A, assume="positive definite")
+        half = 0.5 * linalg.logdet(self.matrix(), assume="positive definite")
         return -half if self.precision else half
 
     def quadratic(self, v: torch.Tensor) -> torch.Tensor:
         """v^T A v, or for a covariance v^T A^-1 v."""
         if self.precision:
-            w = matmul(self.A, v.unsqueeze(-1)).squeeze(-1)
+            w = matmul(self.matrix(), v.unsqueeze(-1)).squeeze(-1)
         else:
             columns, unfold = in_columns(self.A._pattern, v.unsqueeze(-1), v.shape[-1])
-            w = unfold(solve_with(flat(self.A), columns, self._factored()[2]), v.shape[-1])
+            w = unfold(solve_with(self._values(), columns, self._factored()[2]), v.shape[-1])
             w = w.squeeze(-1)
         return (v * w).sum(-1)
 
     def draw(self, z: torch.Tensor) -> torch.Tensor:
         """Multiplies z with the root; the gradient is that of `_Draw`."""
-        vals, m = flat(self.A), z.shape[-1]
+        vals, m = self._values(), z.shape[-1]
         columns, unfold = in_columns(self.A._pattern, z.unsqueeze(-1), m)
         _, root, system = self._factored()
         how = _How(root, system, self.precision)
@@ -182,7 +189,7 @@ class Full(Parameter):
     def variance(self) -> torch.Tensor:
         """The diagonal of A, or for a precision that of its inverse."""
         if self.precision:
-            return linalg.inverse_diagonal(self.A, assume="positive definite")
+            return linalg.inverse_diagonal(self.matrix(), assume="positive definite")
         return diagonal(self.A, 0, -2, -1)
 
 
@@ -209,8 +216,8 @@ class _Draw(Function):
     and has the covariance S + dS, to first order. So the derivative of the mean of f(x) is the mean
     of that of f along dx, although dx is not what the derivative of a triangular root of S gives.
     For A = S it is <g, dx> = <g, dA A^-1 x> / 2, so that the gradient of A is g u^T / 2 with
-    A u = x. For A = S^-1, dS = -A^-1 dA A^-1, so that it is -u x^T / 2 with A u = g. Both are made
-    symmetric, as A is. This holds for every f, so for derivatives of f too, and in every order.
+    A u = x. For A = S^-1, dS = -A^-1 dA A^-1, so that it is -u x^T / 2 with A u = g. This holds
+    for every f, so for derivatives of f too, and in every order.
     """
 
     @staticmethod
@@ -227,8 +234,7 @@ class _Draw(Function):
         _, system, precision = ctx.how
         u = solve_with(vals, g if precision else x, system)
         left, right = (-u, x) if precision else (g, u)
-        both = torch.cat((left, right), -1), torch.cat((right, left), -1)
-        return sddmm(*both, system.pattern) / 4, None, None
+        return sddmm(left, right, system.pattern) / 2, None, None
 
 
 def log_two_pi(m: int) -> float:

@@ -12,7 +12,9 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, PivotError
 from spgrad.linalg.solvers.protocol import Assume
+from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.views import cols, rows
+from spgrad.torch_protocol.func_transforms import Function
 
 _ROUNDING = 1000
 """Mirrored elements may differ by this many times eps times the largest absolute value."""
@@ -97,6 +99,35 @@ def _mirrored(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor] | None:
 def has_symmetric_pattern(pattern: Pattern) -> bool:
     """Whether each element (i, j) comes with an element (j, i)."""
     return _mirrored(pattern) is not None
+
+
+def with_symmetric_derivatives(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+    """The flat values of a symmetric matrix; mirrored elements have equal derivatives.
+
+    As for a function of (A + A^T) / 2, derivatives of every order are the means of those of the
+    elements (i, j) and (j, i). A matrix whose pattern is not symmetric is left as it is.
+    """
+    if not wants_grad(vals) or not has_symmetric_pattern(pattern):
+        return vals
+    return _Symmetric.apply(vals, pattern)  # type: ignore[return-value]
+
+
+class _Symmetric(Function):
+    """Returns the same memory, so that solvers know the values for which they have factors."""
+
+    @staticmethod
+    def forward(ctx: Any, vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:  # type: ignore[override]
+        ctx.pattern = pattern
+        return vals.detach()
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        pairs = _mirrored(ctx.pattern)
+        assert pairs is not None
+        upper, lower = pairs
+        mean = (g.index_select(0, upper) + g.index_select(0, lower)) / 2
+        at = torch.cat(pairs).to(torch.int64)
+        return g.index_copy(0, at, torch.cat((mean, mean))), None
 
 
 def in_view(vals: torch.Tensor, perm: torch.Tensor | None) -> torch.Tensor:
