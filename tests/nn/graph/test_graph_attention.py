@@ -364,3 +364,18 @@ def test_features_of_loops_that_are_learned(version):
     assert fill.tolist() == [0.5, -1.0]
     layer(torch.ones(3, 4), spgrad.zeros(3, 3, 2, dense_dim=1)).square().sum().backward()
     assert fill.grad.shape == (2,)
+
+
+def test_features_of_loops_follow_the_layer():
+    fill = torch.tensor([0.5, -1.0])
+    layer = nn.GraphAttention(4, 3, edge_dim=2, fill_value=fill)
+    assert layer.fill_value is fill
+    names = set(layer.state_dict())
+    assert not any("fill" in name for name in names)
+    assert layer.double().fill_value.dtype == torch.float64
+    assert fill.dtype == torch.float32
+    emptied = copy.deepcopy(layer).to("meta").to_empty(device="cpu")
+    emptied.load_state_dict(layer.state_dict())
+    assert emptied.fill_value.tolist() == [0.5, -1.0]
+    x, A = features(3, 4).double(), spgrad.zeros(3, 3, 2, dense_dim=1, dtype=torch.float64)
+    assert torch.equal(emptied(x, A), layer(x, A))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -199,6 +200,17 @@ class GraphAttention(nn.Module):
         for name, weight in self.named_parameters(recurse=False):
             if name != "fill_value":  # a parameter that the caller made
                 nn.init.zeros_(weight) if name == "bias" else glorot(weight)
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        """Moves the layer; a tensor of features of loops follows, though it is no buffer.
+
+        As a buffer it would lose its numbers in `to_empty`, and `state_dict` would have it.
+        """
+        super()._apply(fn, recurse)
+        fill, like = vars(self).get("fill_value"), next(self.parameters())
+        if isinstance(fill, torch.Tensor) and not (fill.requires_grad or like.is_meta):
+            self.fill_value = fill.to(like if fill.is_floating_point() else like.device)
+        return self
 
     @takes_a_graph
     def forward(
