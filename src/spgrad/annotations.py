@@ -150,7 +150,6 @@ def refusal(
     for name, value in _flat(given):
         found = (
             _of_other_storage(name, value)
-            or _of_other_values(name, value)
             or _out_of_range(name, value, error)
             or _without_data(name, value, error)
             or _of_a_rare_dtype(name, value, error)
@@ -261,20 +260,6 @@ def _of_other_storage(name: str, value: Any) -> SpgradError | None:
         return None
     return ArgumentKindError(
         f"`{name}` is a {kind} tensor; a dense or sparse tensor is accepted. Use {hint}."
-    )
-
-
-def _of_other_values(name: str, value: Any) -> SpgradError | None:
-    """The error for a SparseTensor that its class made of too many values, or too few."""
-    pattern = getattr(value, "_pattern", None)
-    if pattern is None:
-        return None
-    got, wanted = tuple(value._vals.shape), tuple(pattern.values_shape)
-    if got == wanted:
-        return None
-    return ArgumentValueError(
-        f"`{name}` has values of shape {got} on a pattern of {pattern.nse} entries; {wanted} is "
-        "accepted. Make it with spgrad.from_values(values, A), which compares them."
     )
 
 

@@ -276,3 +276,17 @@ def test_indices_are_checked(sparse):
         file.seek(0)
         with pytest.raises((ValueError, RuntimeError), match="1000000000"):
             torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("layout", support.ALL)
+def test_the_class_gets_other_values_than_the_pattern_has(layout):
+    A = spgrad.sparse_coo_tensor([[0, 1], [2, 0]], [1.0, 2.0], (4, 6))
+    blocks = {"blocksize": (2, 2)} if layout in ("bsr", "bsc") else {}
+    A = spgrad.from_dense(A.to_dense(), getattr(torch, f"sparse_{layout}"), **blocks)
+    shape, size = tuple(A.values().shape), A.nse
+    torch.testing.assert_close(spgrad.SparseTensor(A.values(), A.pattern), A)
+    for wrong in [(size + 1, *shape[1:]), (size - 1, *shape[1:]), (*shape, 1), ()]:
+        with pytest.raises(spgrad.ArgumentValueError) as refused:
+            spgrad.SparseTensor(torch.ones(wrong), A.pattern)
+        expected = f"SparseTensor: `values` has shape {wrong}; {shape} is accepted for this pattern"
+        assert expected in str(refused.value)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import spgrad
-from spgrad import kernels, support, testing
+from spgrad import support, testing
 from spgrad.core.pattern import LAYOUTS
 
 scipy_sparse = pytest.importorskip("scipy.sparse")
@@ -238,11 +238,3 @@ def test_arrays_come_first(op):
     assert torch.equal(other < A, torch.as_tensor(other) < torch.eye(2))
     with pytest.raises(spgrad.ArgumentKindError, match="NumPy asked a SparseTensor"):
         scipy_sparse.csr_array(other) < A  # noqa: B015
-
-
-@pytest.mark.skipif(not kernels.compiled(), reason="the class checks nothing, kernels do")
-def test_a_class_is_given_another_number_of_values():
-    pattern = spgrad.from_dense(torch.eye(2)).to_sparse_csr()._pattern
-    text = r"`input` has values of shape \(3,\) on a pattern of 2 entries; \(2,\) is accepted"
-    with pytest.raises(spgrad.ArgumentValueError, match=text):
-        spgrad.SparseTensor(torch.ones(3), pattern) @ torch.ones(2, 1)

@@ -97,6 +97,14 @@ REFUSED = {
         lambda: spgrad.SparseTensor(np.ones(7), A.pattern),
         "SparseTensor: `values` is of class ndarray; a dense tensor is accepted.",
     ),
+    "too few values": (
+        lambda: spgrad.SparseTensor(torch.ones(6), A.pattern),
+        "SparseTensor: `values` has shape (6,); (7,) is accepted for this pattern. Give one value",
+    ),
+    "too many values": (
+        lambda: spgrad.SparseTensor(torch.ones(7, 2), A.pattern),
+        "SparseTensor: `values` has shape (7, 2); (7,) is accepted for this pattern.",
+    ),
     "no pattern": (lambda: spgrad.SparseTensor(X), "SparseTensor: `pattern` is missing; a Pattern"),
     "nothing": (spgrad.SparseTensor, "SparseTensor: `pattern` is missing; a Pattern"),
     "rows and columns": (

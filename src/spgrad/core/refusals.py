@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from spgrad.errors import ArgumentKindError, StateError, UnsupportedError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError, UnsupportedError
 
 _TRANSFORMS = ("torch._functorch.apis", "torch._functorch.eager_transforms")
 _SHARDED = ("torch.distributed.fsdp", "torch.distributed.tensor")
@@ -279,6 +279,15 @@ def no_values(values: object, requires_grad: object) -> ArgumentKindError:
     )
 
 
+def no_values_of_pattern(got: tuple[int, ...], accepted: tuple[int, ...]) -> ArgumentValueError:
+    """The error for a call of the class whose values are not as many as the pattern's elements."""
+    return ArgumentValueError(
+        f"`values` has shape {got}; {accepted} is accepted for this pattern. Give one value for "
+        "each specified element, with spgrad.from_values for a gradient and for batches.",
+        function="SparseTensor",
+    )
+
+
 def two_products(other: object) -> ArgumentKindError:
     """The error for ``*`` with a matrix of SciPy."""
     return ArgumentKindError(
@@ -287,6 +296,29 @@ def two_products(other: object) -> ArgumentKindError:
         "convert it with spgrad.from_scipy for the product of elements.",
         function="mul",
     )
+
+
+def require_layout_of_accessor(A: Any, name: str, *, rows: bool) -> None:
+    """Refuses the accessor `name` of a compressed layout for another layout."""
+    pattern = A._pattern
+    if pattern.is_coo or pattern.compressed_by_rows is not rows:
+        accepted = "csr and bsr" if rows else "csc and bsc"
+        raise ArgumentKindError(
+            f"`A` has layout {pattern.name}; {accepted} have {name}. Convert with "
+            f"A.{'to_sparse_csr' if rows else 'to_sparse_csc'}(), or take A.coo_indices(), the row "
+            "and column of each value in any layout.",
+            function=name,
+        )
+
+
+def require_coo(A: Any, name: str) -> None:
+    """Refuses the accessor `name` of COO for another layout."""
+    if not A._pattern.is_coo:
+        raise ArgumentKindError(
+            f"`A` has layout {A._pattern.name}; coo has {name}. Convert with A.to_sparse_coo(), or "
+            "take A.coo_indices(), the row and column of each value in any layout.",
+            function=name,
+        )
 
 
 def no_memory(name: str) -> UnsupportedError:

@@ -13,7 +13,7 @@ from spgrad.core import checks, inner_tensors, kept, refusals
 from spgrad.core.pattern import Pattern, View
 from spgrad.core.refusals import no_array, no_dense_form, no_memory, no_sparse_form
 from spgrad.core.slots import ATEN_FUNCTIONS, Methods, Shown, Spelled, above, answer, refusable
-from spgrad.errors import ArgumentKindError, SpgradError, StateError
+from spgrad.errors import SpgradError, StateError
 from spgrad.torch_protocol.callers import optimizing
 from spgrad.torch_protocol.compile import compiled_for, of_trace, packed, traced
 
@@ -63,15 +63,11 @@ requires_grad=True)
         if pattern.__class__ is not Pattern or others:  # such as those of torch_sparse's class
             raise refusals.no_pattern(pattern, others)
         try:
-            dtype, device = values.dtype, values.device
-            A = _make_wrapper(
-                cls, pattern.shape, dtype=dtype, device=device, requires_grad=requires_grad
-            )
+            A = of_parts(values, pattern, requires_grad, cls)
         except (AttributeError, TypeError):
             raise refusals.no_values(values, requires_grad) from None
-        _without_memory(A)  # so that C++ gets an exception for its address, not a null pointer
-        A._vals = values  # not in __init__: its call takes a tenth of the time
-        A._pattern = pattern
+        if not of_trace(values) and values.shape != pattern.values_shape:
+            raise refusals.no_values_of_pattern(tuple(values.shape), pattern.values_shape)
         return A
 
     @classmethod
@@ -124,7 +120,7 @@ requires_grad=True)
     ) -> SparseTensor:
         pattern = inner_tensors.unflattened(inner, context, size)
         pattern.relate_sizes(inner["_stored"])
-        A = SparseTensor(inner["_stored"], pattern)
+        A = of_parts(inner["_stored"], pattern)
         A._is_bare = context[1] is None
         return A
 
@@ -132,7 +128,7 @@ requires_grad=True)
         """A cotangent as a trace expects it; the views of the real cotangent are not known yet."""
         p = self._pattern
         pattern = Pattern.from_spec(p.spec, p.shape, tuple(map(packed, p.indices)))
-        A = SparseTensor(packed(self._vals), pattern)
+        A = of_parts(packed(self._vals), pattern)
         A._is_bare = True
         return A
 
@@ -198,7 +194,7 @@ requires_grad=True)
     @refusable
     def is_coalesced(self) -> bool:
         """True if indices are known to be unique and sorted; COO only."""
-        _require_coo(self, "is_coalesced")
+        refusals.require_coo(self, "is_coalesced")
         return self._pattern.coalesced
 
     @refusable
@@ -209,7 +205,7 @@ requires_grad=True)
     @refusable
     def indices(self) -> torch.Tensor:
         """Indices (sparse_dim, nse) of a coalesced COO tensor."""
-        _require_coo(self, "indices")
+        refusals.require_coo(self, "indices")
         if not self._pattern.coalesced:
             raise StateError(
                 "`A` is not coalesced; indices are given for a coalesced tensor. Call A.coalesce() "
@@ -220,7 +216,7 @@ requires_grad=True)
 
     def _coalesced_(self, coalesced: bool) -> SparseTensor:
         """Says that the indices are sorted and unique, if they are, or that they may not be."""
-        _require_coo(self, "_coalesced_")
+        refusals.require_coo(self, "_coalesced_")
         old = self._pattern
         size = tuple(old.shape[: old.sparse_dim])
         if coalesced and not (old.ordered or checks.require_coordinates(old.indices[0], size)):
@@ -235,7 +231,7 @@ requires_grad=True)
 
     def _indices(self) -> torch.Tensor:
         """Indices (sparse_dim, nse) of a COO tensor, coalesced or not."""
-        _require_coo(self, "_indices")
+        refusals.require_coo(self, "_indices")
         return self._pattern.indices[0]
 
     def _values(self) -> torch.Tensor:
@@ -245,25 +241,25 @@ requires_grad=True)
     @refusable
     def crow_indices(self) -> torch.Tensor:
         """Row pointers (*b, m + 1) of CSR, block row pointers of BSR."""
-        _require_layout_of_accessor(self, "crow_indices", rows=True)
+        refusals.require_layout_of_accessor(self, "crow_indices", rows=True)
         return self._pattern.compressed_by_item()
 
     @refusable
     def ccol_indices(self) -> torch.Tensor:
         """Column pointers (*b, n + 1) of CSC, block column pointers of BSC."""
-        _require_layout_of_accessor(self, "ccol_indices", rows=False)
+        refusals.require_layout_of_accessor(self, "ccol_indices", rows=False)
         return self._pattern.compressed_by_item()
 
     @refusable
     def col_indices(self) -> torch.Tensor:
         """Column indices (*b, nse) of CSR, block column indices of BSR; flat if ragged."""
-        _require_layout_of_accessor(self, "col_indices", rows=True)
+        refusals.require_layout_of_accessor(self, "col_indices", rows=True)
         return self._pattern.plain_by_item()
 
     @refusable
     def row_indices(self) -> torch.Tensor:
         """Row indices (*b, nse) of CSC, block row indices of BSC; flat if ragged."""
-        _require_layout_of_accessor(self, "row_indices", rows=False)
+        refusals.require_layout_of_accessor(self, "row_indices", rows=False)
         return self._pattern.plain_by_item()
 
     def coo_indices(self) -> torch.Tensor:
@@ -346,6 +342,21 @@ requires_grad=True)
         raise no_memory("data_ptr")
 
 
+def of_parts(
+    values: torch.Tensor,
+    pattern: Pattern,
+    requires_grad: bool = False,
+    cls: type[SparseTensor] = SparseTensor,
+) -> SparseTensor:
+    """What the class returns, for values and a pattern that are known to fit."""
+    dtype, device = values.dtype, values.device
+    A = _make_wrapper(cls, pattern.shape, dtype=dtype, device=device, requires_grad=requires_grad)
+    _without_memory(A)  # so that C++ gets an exception for its address, not a null pointer
+    A._vals = values  # not in __init__: its call takes a tenth of the time
+    A._pattern = pattern
+    return A
+
+
 def _field(key: Any, name: str, A: SparseTensor) -> torch.Tensor | None:
     if A._pattern.derived(key) is None:  # as in a tensor from a file, which an export reads
         above.find_views(A._pattern)
@@ -354,27 +365,6 @@ def _field(key: Any, name: str, A: SparseTensor) -> torch.Tensor | None:
 
 for _key, _name in product(inner_tensors.VIEWS.values(), View._fields[:3]):
     setattr(SparseTensor, f"_{_key.name}_{_name}", property(partial(_field, _key, _name)))
-
-
-def _require_layout_of_accessor(A: SparseTensor, name: str, *, rows: bool) -> None:
-    pattern = A._pattern
-    if pattern.is_coo or pattern.compressed_by_rows is not rows:
-        accepted = "csr and bsr" if rows else "csc and bsc"
-        raise ArgumentKindError(
-            f"`A` has layout {pattern.name}; {accepted} have {name}. Convert with "
-            f"A.{'to_sparse_csr' if rows else 'to_sparse_csc'}(), or take A.coo_indices(), the row "
-            "and column of each value in any layout.",
-            function=name,
-        )
-
-
-def _require_coo(A: SparseTensor, name: str) -> None:
-    if not A._pattern.is_coo:
-        raise ArgumentKindError(
-            f"`A` has layout {A._pattern.name}; coo has {name}. Convert with A.to_sparse_coo(), or "
-            "take A.coo_indices(), the row and column of each value in any layout.",
-            function=name,
-        )
 
 
 def requires_grad(A: torch.Tensor) -> bool:
@@ -392,7 +382,7 @@ def leaf_of(
     stored: torch.Tensor, pattern: Pattern, requires_grad: bool, parameter: bool
 ) -> SparseTensor:
     """A new leaf with these parts."""
-    A = SparseTensor(stored, pattern, requires_grad)
+    A = of_parts(stored, pattern, requires_grad)
     if parameter:
         A._is_param = True  # as torch.nn.Parameter does for tensors of custom classes
     return A

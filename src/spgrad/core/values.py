@@ -11,7 +11,7 @@ from torch._C._functorch import unwrap_if_dead
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.slots import above
-from spgrad.core.tensor import SparseTensor, requires_grad
+from spgrad.core.tensor import SparseTensor, of_parts, requires_grad
 from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError, UnsupportedError
 from spgrad.public import public_op
 from spgrad.torch_protocol.func_transforms import (
@@ -166,12 +166,12 @@ def on_pattern(stored: torch.Tensor, pattern: Pattern) -> SparseTensor:
     """The inverse of `stored_values`."""
     if stored.requires_grad and not in_torch_func():
         if has_tangent(stored):  # as in torch.func, the values themselves carry both derivatives
-            return SparseTensor(stored, pattern)
+            return of_parts(stored, pattern)
         if torch.is_grad_enabled():
             return _FromValues.apply(unwrap_if_dead(stored), pattern)  # type: ignore[return-value]
         if not transforming():
             stored = stored.detach()
-    return SparseTensor(stored, pattern)
+    return of_parts(stored, pattern)
 
 
 def record_operand(ctx: Any, A: SparseTensor) -> None:
@@ -213,7 +213,7 @@ class _FromValues(Recorded):
     @staticmethod
     def forward(ctx: Any, stored: torch.Tensor, pattern: Pattern) -> SparseTensor:  # type: ignore[override]
         ctx.pattern = pattern
-        return SparseTensor(stored.detach(), pattern)
+        return of_parts(stored.detach(), pattern)
 
     @staticmethod
     def backward(ctx: Any, G: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from spgrad.core.pattern import Pattern
 from spgrad.core.slots import ATEN_FUNCTIONS, above
-from spgrad.core.tensor import SparseTensor, is_parameter, requires_grad
+from spgrad.core.tensor import SparseTensor, is_parameter, of_parts, requires_grad
 from spgrad.errors import ArgumentValueError, StateError, UnsupportedError
 from spgrad.public import public_as
 
@@ -49,7 +49,7 @@ _STORAGE_OPTIONS = ("layout", "memory_format", "pin_memory")
 
 
 def _finish(func: Any, first: SparseTensor, out: torch.Tensor) -> SparseTensor:
-    return _changed(first) if func._schema.name.endswith("_") else SparseTensor(out, first._pattern)
+    return _changed(first) if func._schema.name.endswith("_") else of_parts(out, first._pattern)
 
 
 def _changed(A: SparseTensor) -> SparseTensor:
@@ -62,7 +62,7 @@ def _changed(A: SparseTensor) -> SparseTensor:
 def _alias(func: Any) -> Callable[..., SparseTensor]:
     def run(A: SparseTensor) -> SparseTensor:
         if type(A._vals) is not torch.Tensor:  # while a compiler traces
-            return SparseTensor(func(A._vals), A._pattern)
+            return of_parts(func(A._vals), A._pattern)
         return alias(A)
 
     return run
@@ -83,7 +83,7 @@ def _aliased(A: SparseTensor) -> SparseTensor:
         # this runs below autograd, where detach would make a separate version counter
         with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False):
             vals = vals.detach()
-    out = SparseTensor(vals, A._pattern)
+    out = of_parts(vals, A._pattern)
     out._is_alias = True
     if is_parameter(A) and requires_grad(A):
         out._is_trained = True
@@ -95,7 +95,7 @@ def _unary(func: Any) -> Callable[..., SparseTensor]:
         kept = {k: v for k, v in options.items() if k not in _STORAGE_OPTIONS and v is not None}
         out = func(A._vals, **kept)
         if out.device != A._vals.device:
-            return SparseTensor(out, A._pattern.moved(out.device))
+            return of_parts(out, A._pattern.moved(out.device))
         return _finish(func, A, out)
 
     return run
@@ -189,7 +189,7 @@ def _to_copy(
     if not A._pattern.coalesced and dtype is not None and _rounds(A.dtype, dtype):
         A = above.coalesce(A)
     vals = _aten._to_copy.default(A._vals, dtype=dtype, device=device, non_blocking=non_blocking)
-    return SparseTensor(vals, A._pattern.moved(vals.device, non_blocking))
+    return of_parts(vals, A._pattern.moved(vals.device, non_blocking))
 
 
 def _rounds(old: torch.dtype, new: torch.dtype) -> bool:

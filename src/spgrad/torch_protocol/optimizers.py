@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from spgrad.core.pattern import Pattern
-from spgrad.core.tensor import SparseTensor
+from spgrad.core.tensor import SparseTensor, of_parts
 from spgrad.errors import ArgumentValueError
 
 _T = torch.Tensor
@@ -79,7 +79,7 @@ def _stored(x: Any) -> Any:
 def _wrapped(out: Any, pattern: Pattern | None) -> Any:
     if pattern is None or not isinstance(out, torch.Tensor) or out.shape != pattern.values_shape:
         return out
-    return SparseTensor(out, pattern)
+    return of_parts(out, pattern)
 
 
 def _common(func: Any, operands: list[SparseTensor]) -> Pattern | None:
