@@ -14,6 +14,7 @@ ROOT = TESTS.parent / "src" / "spgrad"
 # import one another without a circle; modules under two names of one floor may not.
 FLOORS = [
     ["torch_protocol.callers", "torch_protocol.func_transforms"],
+    ["torch_protocol.dynamo"],
     ["errors", "machine", "support", "torch_protocol.compile"],
     [
         "torch_protocol.arguments",

@@ -11,11 +11,9 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partialmethod
 from types import ModuleType
 from typing import Any
 
@@ -24,7 +22,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._guards import TracingContext
 from torch.autograd import forward_ad
 
-from spgrad.torch_protocol.callers import updates
+from spgrad.torch_protocol.dynamo.attributes import teach_dynamo
 from spgrad.torch_protocol.func_transforms import untransformed
 
 _DYNAMO = "torch._dynamo"
@@ -78,96 +76,6 @@ def _leave_alone(function: Callable[..., Any]) -> None:
         eval_frame.set_code_exec_strategy(code, skip)
 
 
-def _teach_dynamo() -> None:
-    from torch._dynamo import output_graph
-    from torch._dynamo.variables import TensorVariable
-
-    # Dynamo asks a method of such a name for an attribute, or for a call, of a tensor of its graph
-    variables: Any = TensorVariable
-    variables.method_attr_nse = _nse
-    variables.method__nnz = _nnz
-    for name in ("sparse_dim", "dense_dim", "is_coalesced"):
-        setattr(variables, f"method_{name}", partialmethod(_constant, name=name))
-    ordinary = getattr(variables, "method_attr_is_sparse", lambda variable, tx: None)
-    variables.method_attr_is_sparse = _is_sparse(ordinary)
-    # with this function, Dynamo finds the sizes that a graph needs as numbers beside its tensors
-    output_graph.free_symbols = _symbols  # type: ignore[attr-defined]
-
-
-def _symbols(value: Any) -> Any:
-    """The symbols in the sizes of a value; for a sparse tensor, also of its indices and values.
-
-    Without the latter, a backward could not take an array whose length is a multiple of the number
-    of blocks, and a cache on disk could not compare sizes.
-    """
-    from torch.fx.experimental.symbolic_shapes import free_symbols
-
-    found = free_symbols(value)
-    if hasattr(value, "_pattern"):
-        found = found.union(
-            *(free_symbols(getattr(value, name)) for name in value.__tensor_flatten__()[0])
-        )
-    return found
-
-
-def _pattern_of(variable: Any) -> Any:
-    """The pattern of a tensor of Dynamo's graph, with the sizes of the trace; None if dense."""
-    return getattr(variable.proxy.node.meta.get("example_value"), "_pattern", None)
-
-
-def _constant(variable: Any, tx: Any, name: str) -> Any:
-    """The result of a method that the spec of a pattern determines, and so a guard too."""
-    from torch._dynamo.variables import ConstantVariable
-
-    if _pattern_of(variable) is None:
-        return None
-    return ConstantVariable.create(getattr(variable.proxy.node.meta["example_value"], name)())
-
-
-def _is_sparse(ordinary: Callable[..., Any]) -> Callable[..., Any]:
-    """`is_sparse` as in Python, where Dynamo has noted that the tensor looks strided.
-
-    As in Python, the steps of torch's optimizers see False.
-    """
-    from torch._dynamo.variables import ConstantVariable
-
-    def read(variable: Any, tx: Any) -> Any:
-        pattern = _pattern_of(variable)
-        if pattern is None:
-            return ordinary(variable, tx)
-        return ConstantVariable.create(pattern.is_coo and not updates(tx.f_code.co_filename))
-
-    return read
-
-
-def _nnz(variable: Any, tx: Any) -> Any:
-    """`_nnz()` as `nse` over the number of items of equal nse."""
-    from torch._dynamo.variables import BuiltinVariable, ConstantVariable
-
-    pattern = _pattern_of(variable)
-    if pattern is None:
-        return None
-    found = variable.var_getattr(tx, "nse")
-    for dim in range(len(pattern.items)):
-        size = variable.call_method(tx, "size", [ConstantVariable.create(dim)], {})
-        found = BuiltinVariable(operator.floordiv).call_function(tx, [found, size], {})
-    return found
-
-
-def _nse(variable: Any, tx: Any) -> Any:
-    """`nse` of a tensor that a graph makes, as a size of its indices; None of other tensors.
-
-    Dynamo would take it for a constant, as it takes all attributes of such tensors.
-    """
-    from torch._dynamo.variables import ConstantVariable
-
-    pattern = _pattern_of(variable)
-    if variable.source is not None or pattern is None:
-        return None
-    last = variable.dynamic_getattr(tx, f"_index_{len(pattern.indices) - 1}")
-    return last.call_method(tx, "size", [ConstantVariable.create(-1)], {})
-
-
 class _AfterDynamo(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Hands the waiting functions over right after the import of Dynamo, then steps aside."""
 
@@ -192,7 +100,7 @@ class _AfterDynamo(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if spec is not None:
             spec.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
-        _teach_dynamo()
+        teach_dynamo()
         for function in _WAITING:
             _hand_over(function)
         for function in _UNREAD:
@@ -202,7 +110,7 @@ class _AfterDynamo(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 if _DYNAMO in sys.modules:
-    _teach_dynamo()
+    teach_dynamo()
 else:
     sys.meta_path.insert(0, _AfterDynamo())
 

@@ -248,3 +248,48 @@ def test_compiles_whole(sparse):
     (twin @ x).relu().sum().backward()
     assert A.grad.pattern.same_as(A.pattern)
     testing.assert_close(A.grad, twin.grad * testing.mask_of(A.pattern))
+
+
+OTHER = made("csr").detach()
+PATTERNS = {
+    "of an input": lambda A, x: A.pattern,
+    "of a result": lambda A, x: (A * 2).pattern,
+    "of a closed-over tensor": lambda A, x: OTHER.pattern,
+}
+
+
+@layouts
+@pytest.mark.parametrize("which", PATTERNS)
+def test_values_on_the_pattern(which, name):
+    def function(A, x):
+        pattern = PATTERNS[which](A, x)
+        assert pattern.nse > 0
+        return spgrad.from_values(A.values() ** 2, pattern) @ x
+
+    A = made("csr" if "closed" in which else name)
+    compare(function, compiled(function, "aot_eager"), A, random(6, 3))
+
+
+def test_patterns_of_several_sizes_share_a_graph():
+    def function(A, x):
+        return spgrad.from_values(A.values() * x[0, 0], A.pattern) @ x
+
+    counter = CompileCounterWithBackend("aot_eager")
+    whole = torch.compile(function, fullgraph=True, backend=counter)
+    for m in (5, 7, 9, 4):
+        A = spgrad.from_dense(drawn(m, m))
+        compare(function, whole, A, random(m, 3))
+    assert counter.frame_count <= 2
+
+
+def test_a_pattern_of_no_tensor_in_the_graph():
+    pattern = OTHER.pattern
+
+    def function(v):
+        return spgrad.from_values(2 * v, pattern).sum()
+
+    v = OTHER.values().clone()
+    with pytest.raises(Exception, match=r"Write spgrad.from_values\(values, A\) for a"):
+        compiled(function, "aot_eager")(v)
+    torch.compiler.reset()
+    testing.assert_close(torch.compile(function, backend="aot_eager")(v), function(v))
