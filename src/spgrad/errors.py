@@ -20,6 +20,7 @@ the user called and its arguments. ``str(error)`` joins the three.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -94,3 +95,28 @@ class StateError(SpgradError, RuntimeError):
 
 class UnsupportedError(SpgradError, NotImplementedError):
     """The support table does not list this operation for this layout."""
+
+
+_OF_TORCH = re.compile(r"DefaultCPUAllocator: .*you tried to allocate (\d+) bytes")
+
+
+def of_memory(error: Exception) -> bool:
+    """Whether an allocation failed, which says nothing about the arguments."""
+    from torch import OutOfMemoryError
+
+    if isinstance(error, (MemoryError, OutOfMemoryError)):
+        return True
+    texts = "out of memory", "DefaultCPUAllocator: "
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in texts)
+
+
+def word_as_kernels(error: Exception) -> None:
+    """Words a failed allocation of torch as the kernels word theirs; it stays a RuntimeError."""
+    found = _OF_TORCH.search(str(error)) if type(error) is RuntimeError else None
+    if found is not None:
+        wanted = int(found[1])
+        text = (
+            f"spgrad: out of memory: the system has no {wanted} bytes ({wanted / 1e9:.1f} GB), "
+            "which are wanted at once. Free other tensors, or work on a part at a time."
+        )
+        error.args = (text,)

@@ -15,7 +15,7 @@ from spgrad import annotations
 from spgrad.core.pattern import LAYOUT_NAMES
 from spgrad.core.refusals import refuse_onnx
 from spgrad.core.slots import above
-from spgrad.errors import ArgumentKindError, SpgradError, UnsupportedError
+from spgrad.errors import ArgumentKindError, SpgradError, UnsupportedError, word_as_kernels
 from spgrad.torch_protocol.compile import (
     has_its_sizes,
     in_trace,
@@ -98,6 +98,7 @@ def public_as(name: str, *, collective: bool = False) -> Callable[[Callable[P, T
                     again: Any = run
                     return again(*_pythons(args), **_pythons(kwargs))
                 operands = _operands(op, args, kwargs)
+                word_as_kernels(error)
                 _shorten(error, (*args, *kwargs.values()))
                 if isinstance(error, TypeError):
                     hint = above.elsewhere(name, (*args, *kwargs.values()))

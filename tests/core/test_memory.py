@@ -3,6 +3,7 @@
 import copy
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 
@@ -177,6 +178,25 @@ def test_out_of_memory_says_how_many_bytes_are_wanted():
         spgrad.eye(1) @ B  # sums of a row
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda A: spgrad.linalg.logdet(A, method="lanczos", probes=2**45),
+        lambda A: A @ torch.ones(2, 1).expand(2, 2**50),
+        lambda A: spgrad.repeat(A, 2**40, 2**10),
+        lambda A: spgrad.data.collate([(A, np.broadcast_to(np.float64(1), 2**48))] * 2),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_out_of_memory_of_torch_is_worded_likewise(call):
+    A = spgrad.from_dense(torch.eye(2) + 1)
+    with pytest.raises(RuntimeError) as caught:
+        call(A)
+    text = r"spgrad: out of memory: the system has no \d+ bytes \([0-9.]+ GB\), which are wanted"
+    assert re.match(text, str(caught.value))
+    assert type(caught.value) is RuntimeError
+
+
 def _in_a_child(y, queue):
     queue.put((float(y.sum()), float(result(8, 3).sum())))
 
@@ -185,6 +205,7 @@ def _in_a_child(y, queue):
 def test_a_forked_process_has_its_own():
     script = """
 import os
+import re
 kept = result(8)
 y = result(8); del y
 child = os.fork()

@@ -12,7 +12,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from spgrad.core.checks import describe_kind
 from spgrad.core.tensor import SparseTensor
-from spgrad.errors import ArgumentKindError, ArgumentValueError, SpgradError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, SpgradError, of_memory
 from spgrad.lowering.operands import sparse_operand
 from spgrad.ops.shapes.join import block_diag
 from spgrad.public import public_as
@@ -92,6 +92,8 @@ def collate(samples: Sequence[Any]) -> Any:
     except SpgradError:
         raise
     except Exception as error:  # torch's code meets what it does not expect in many ways
+        if of_memory(error):
+            raise
         raise ArgumentKindError(
             "`samples` has parts that cannot be joined, such as None, objects of other libraries, "
             "or a number where another sample has a list; samples of one structure, of sparse "

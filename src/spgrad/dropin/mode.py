@@ -13,7 +13,7 @@ from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.dropin import constructors, native, outputs, torch_semantics
 from spgrad.dropin.state import state
-from spgrad.errors import SpgradError
+from spgrad.errors import SpgradError, of_memory
 from spgrad.torch_protocol.arguments import as_ours
 from spgrad.torch_protocol.callers import optimizing
 from spgrad.torch_protocol.compile import traced
@@ -72,9 +72,9 @@ def _call(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             rest = {name: value for name, value in kwargs.items() if name != "out"}
             return outputs.store(_call(func, types, args, rest), kwargs["out"])
         return _answer(func, types, args, kwargs)
-    except torch.OutOfMemoryError:
-        raise
     except (SpgradError, TypeError, RuntimeError) as error:
+        if of_memory(error):
+            raise
         refused = not isinstance(error, torch_semantics.LeftToTorchError)
         wish = state.fallbacks[-1] if refused else "torch"
         if wish == "refuse" or TORCH_FUNCTIONS.get(func) in torch_semantics.REFUSALS:
