@@ -89,6 +89,31 @@ def test_bags(offsets):
         nn.SparseEmbeddingBag(10, 3, mode="mean", device="meta")(rows, offsets, weights)
 
 
+ROWS, STARTS = torch.tensor([1, 2, 4, 4]), torch.tensor([0, 3])
+MISFITS = {
+    "too few weights": (ROWS, STARTS, torch.ones(3)),
+    "weights in a row": (ROWS, STARTS, torch.ones(1, 4)),
+    "weights of another dtype": (ROWS, STARTS, torch.ones(4).double()),
+    "offsets of floats": (ROWS, STARTS.float()),
+    "offsets in a row": (ROWS, STARTS[None]),
+    "offsets beside rows": (ROWS[None], STARTS),
+    "no offsets": (ROWS,),
+    "inputs of floats": (ROWS.float(), STARTS),
+}
+
+
+@pytest.mark.parametrize("given", MISFITS.values(), ids=MISFITS)
+def test_bags_refuse_what_they_refuse_on_the_cpu(given):
+    texts = []
+    for device in ("cpu", "meta"):
+        bags = nn.SparseEmbeddingBag(10, 3, mode="sum", device=device)
+        with pytest.raises(spgrad.ArgumentValueError) as refused:
+            bags(*(t.to(device) for t in given))
+        texts.append(str(refused.value).splitlines()[0])
+    assert texts[0] == texts[1]
+    assert texts[0].startswith("spgrad.nn.SparseEmbeddingBag.forward: `")
+
+
 def test_to_empty_keeps_what_no_state_has():
     """The pattern of attention, and the matrix that a layer has normalised."""
     pattern = patterns.band(6, 2)

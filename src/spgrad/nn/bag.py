@@ -24,6 +24,8 @@ from spgrad.ops.products.embedding import (
     bags_of,
     mean_of_bags,
     reduced_bags,
+    require_bags,
+    weights_of_bags,
     without_row,
 )
 from spgrad.public import public_as
@@ -158,14 +160,16 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
         per_sample_weights: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """The sum, mean or maximum of each bag."""
-        unknown = torch.compiler.is_compiling() or getattr(input, "is_meta", False)
-        if unknown and self._as_in_torch(input, per_sample_weights):
+        traced, meta = torch.compiler.is_compiling(), getattr(input, "is_meta", False)
+        if (traced or meta) and self._as_in_torch(input, per_sample_weights):
             # numbers that are not known can neither be checked nor make a pattern
+            if not traced:
+                self._require_fit(input, offsets, per_sample_weights)
             return super().forward(input, offsets, per_sample_weights)
         if torch.compiler.is_dynamo_compiling():
             weights, used = per_sample_weights, input
             if not isinstance(input, SparseTensor):
-                weights = self._weights(input, weights)
+                weights = weights_of_bags(self.weight, input, weights, self.mode)
             elif self.max_norm is not None:
                 used = _rows_of_graph(input, self.weight)
             if self.max_norm is not None:  # a step of its own, as it changes the table
@@ -192,6 +196,12 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
         padded = self.sparse and self.padding_idx is not None  # fails in torch's compiler
         return plain and not (weighted or padded or isinstance(input, SparseTensor))
 
+    @public_as("nn.SparseEmbeddingBag.forward")
+    def _require_fit(self, input: torch.Tensor, offsets: Any, weights: Any) -> None:
+        """Refuses arguments whose kinds, dtypes or shapes do not fit."""
+        require_bags(input, offsets)
+        weights_of_bags(self.weight, input, weights, self.mode)
+
     @public_as("nn.SparseEmbeddingBag.forward")  # not on `forward`, where torch.compile starts
     def _forward(
         self,
@@ -203,7 +213,7 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
             ptr, index, weights = _of_matrix(input, self.weight, offsets, per_sample_weights)
         else:
             ptr, index = bags_of(input, offsets, self.include_last_offset, self.num_embeddings)
-            weights = self._weights(input, per_sample_weights)
+            weights = weights_of_bags(self.weight, input, per_sample_weights, self.mode)
         if self.padding_idx is not None:
             ptr, there = without_row(self.padding_idx, ptr, index)
             index, weights = index[there], weights if weights is None else weights[there]
@@ -211,22 +221,6 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
             self._renormalise(index)
         by_frequency = self.scale_grad_by_freq
         return _of_table(self.weight, ptr, index, weights, self.mode, self.sparse, by_frequency)
-
-    def _weights(self, input: torch.Tensor, weights: Any) -> torch.Tensor | None:
-        if weights is None:
-            return None
-        if self.mode == "max":
-            raise ArgumentValueError(
-                "`per_sample_weights` is given for the mode 'max'; it is accepted for 'sum' and "
-                "'mean'. Pass the bags as a SparseTensor, whose values are weights in every mode."
-            )
-        dense_operand("per_sample_weights", weights)
-        checks.require_same_dtype(weight=self.weight, per_sample_weights=weights)
-        if weights.shape != input.shape:
-            hint = "Give one weight for each input."
-            accepted = f"{tuple(input.shape)}, the shape of `input`,"
-            raise checks.bad_shape("per_sample_weights", tuple(weights.shape), accepted, hint)
-        return weights.reshape(-1)
 
 
 def _require_table(rows: int, columns: int, weight: Any, padding_idx: Any) -> None:

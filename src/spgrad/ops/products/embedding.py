@@ -202,32 +202,59 @@ def bags_of(
     input: torch.Tensor, offsets: torch.Tensor | None, include_last_offset: bool, rows: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Where the inputs of each bag begin (bags + 1,), and the row of each input (inputs,)."""
+    require_bags(input, offsets)
+    index = input.reshape(-1).to(torch.int64)
+    if offsets is None:
+        bags, length = input.shape
+        _require_rows(index, rows)
+        return torch.arange(bags + 1, device=input.device) * length, index
+    ptr = offsets.to(torch.int64)
+    if not include_last_offset:
+        ptr = torch.cat([ptr, ptr.new_full((1,), index.numel())])
+    _require_rows(index, rows, ptr)
+    return ptr, index
+
+
+def require_bags(input: torch.Tensor, offsets: torch.Tensor | None) -> None:
+    """Refuses kinds, dtypes and shapes that describe no bags, whatever the numbers are."""
     if not isinstance(input, torch.Tensor):
         raise ArgumentKindError(
             f"`input` is {checks.describe_kind(input)}; a tensor of ints or a SparseTensor is "
             "accepted. Convert it with torch.tensor."
         )
     checks.require_index("input", input)
-    index = input.reshape(-1).to(torch.int64)
-    if input.dim() == 2 and offsets is None:
-        bags, length = input.shape
-        _require_rows(index, rows)
-        return torch.arange(bags + 1, device=input.device) * length, index
-    if input.dim() != 1 or offsets is None:
+    if input.dim() != (2 if offsets is None else 1):
         raise ArgumentValueError(
             f"`input` has {input.dim()} dimensions {'without' if offsets is None else 'beside'}"
             " offsets; (bags, length) without, and (inputs,) with offsets is accepted. Give "
             "offsets where the bags differ in length."
         )
+    if offsets is None:
+        return
     checks.require_index("offsets", offsets)
     if offsets.dim() != 1:
         hint = "It says where each bag starts."
         raise checks.bad_shape("offsets", tuple(offsets.shape), "a vector", hint)
-    ptr = offsets.to(torch.int64)
-    if not include_last_offset:
-        ptr = torch.cat([ptr, ptr.new_full((1,), index.numel())])
-    _require_rows(index, rows, ptr)
-    return ptr, index
+
+
+def weights_of_bags(
+    table: torch.Tensor, input: torch.Tensor, weights: Any, mode: str
+) -> torch.Tensor | None:
+    """The weights (inputs,) of the rows of a dense table, or the refusal."""
+    if weights is None:
+        return None
+    if mode == "max":
+        raise ArgumentValueError(
+            "`per_sample_weights` is given for the mode 'max'; it is accepted for 'sum' and "
+            "'mean'. Pass the bags as a SparseTensor, whose values are weights in every mode."
+        )
+    dense_operand("per_sample_weights", weights)
+    checks.require_same_dtype(weight=table, per_sample_weights=weights)
+    if weights.shape != input.shape:
+        hint = "Give one weight for each input."
+        accepted = f"{tuple(input.shape)}, the shape of `input`,"
+        raise checks.bad_shape("per_sample_weights", tuple(weights.shape), accepted, hint)
+    return weights.reshape(-1)
 
 
 def _require_rows(index: torch.Tensor, rows: int, ptr: torch.Tensor | None = None) -> None:
