@@ -360,3 +360,12 @@ def test_edges_of_short_numbers(dtype, text, tmp_path):
     spgrad.io.save(A, tmp_path / "a.csv")
     assert (tmp_path / "a.csv").read_text() == text
     assert torch.equal(spgrad.io.load(tmp_path / "a.csv").to_dense().to(dtype), A.to_dense())
+
+
+@pytest.mark.parametrize("suffix", [*TEXT, ".mtx", ".mtx.gz"])
+def test_whole_numbers_beyond_those_of_float64(suffix, tmp_path):
+    numbers = torch.tensor([2**63 - 1, -(2**63), 2**53 + 1, 7])
+    A = spgrad.sparse_coo_tensor([[0, 1, 2, 2], [2, 0, 1, 2]], numbers, (3, 3)).to_sparse_csr()
+    path = tmp_path / f"a{suffix}"
+    spgrad.io.save(A, path)
+    assert torch.equal(spgrad.io.load(path, dtype=torch.int64).values(), A.values())

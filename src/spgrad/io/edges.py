@@ -20,8 +20,32 @@ COMMENTS = ("#", "%")
 QUOTE = '"'
 
 
-def read(path: Path, kind: str, size: Any, header: bool | None, limit: Limit) -> SparseTensor:
-    """The adjacency matrix as COO; ValueError says what is wrong with the file."""
+def read(
+    path: Path,
+    kind: str,
+    size: Any,
+    header: bool | None,
+    limit: Limit,
+    dtype: torch.dtype | None = None,
+) -> SparseTensor:
+    """The adjacency matrix as COO, with weights in float64, or in int64 for a dtype of integers.
+
+    ValueError says what is wrong with the file.
+    """
+    columns = _columns(path, kind, header, limit, "f8")
+    whole = dtype is not None and not (dtype.is_floating_point or dtype.is_complex)
+    if whole and len(columns) == 3 and columns[2].numel() and columns[2].abs().max() >= 2**53:
+        columns = _columns(path, kind, header, limit, "i8")  # which float64 would round
+    if not columns:
+        columns = [torch.zeros(0, dtype=torch.int64, device="cpu")] * 2
+    weights = columns[2] if len(columns) == 3 else None
+    return from_edges(torch.stack(columns[:2]), weights, size, layout=_COO)
+
+
+def _columns(
+    path: Path, kind: str, header: bool | None, limit: Limit, weights: str
+) -> list[torch.Tensor]:
+    """The two or three columns of the file; none if it is empty."""
     import numpy as np
 
     with reading(path, limit) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as text:
@@ -33,9 +57,7 @@ def read(path: Path, kind: str, size: Any, header: bool | None, limit: Limit) ->
                 first = line
                 break
         if first is None:
-            return from_edges(
-                torch.zeros(2, 0, dtype=torch.int64, device="cpu"), size=size, layout=_COO
-            )
+            return []
         delimiter = DELIMITERS[kind]
         if kind == ".txt":
             delimiter = "," if "," in first else None
@@ -44,7 +66,7 @@ def read(path: Path, kind: str, size: Any, header: bool | None, limit: Limit) ->
             raise ValueError(f"its first line of data has {len(fields)} columns, not two or three")
         if any(map(_is_number, fields)) if header is None else not header:
             text.seek(0)  # the first line has no names of columns
-        columns = [("row", "i8"), ("col", "i8"), ("value", "f8")][: len(fields)]
+        columns = [("row", "i8"), ("col", "i8"), ("value", weights)][: len(fields)]
         with warnings.catch_warnings():
             # NumPy warns of 1.5 as an int; it is no node
             warnings.simplefilter("error", DeprecationWarning)
@@ -58,9 +80,7 @@ def read(path: Path, kind: str, size: Any, header: bool | None, limit: Limit) ->
                 quotechar=QUOTE,
                 ndmin=1,
             )
-    edges = torch.stack([torch.from_numpy(table[name].copy()) for name in ("row", "col")])
-    weights = torch.from_numpy(table["value"].copy()) if len(fields) == 3 else None
-    return from_edges(edges, weights, size, layout=_COO)
+    return [torch.from_numpy(table[name].copy()) for name, _ in columns]
 
 
 _COO = torch.sparse_coo

@@ -161,7 +161,7 @@ def load(
     checks.require_packages(kind.extra, *kind.packages)
     limit = Limit.of(file, max_bytes)
     try:
-        A = _read(file, suffix, size, header, limit)
+        A = _read(file, suffix, size, header, limit, dtype)
     except MissingPackageError:
         raise
     except Exception as error:  # a damaged file can raise anything in its parser
@@ -193,14 +193,21 @@ def _known(path: Any) -> tuple[Path, str]:
     return file, suffix
 
 
-def _read(file: Path, suffix: str, size: Any, header: bool | None, limit: Limit) -> SparseTensor:
+def _read(
+    file: Path,
+    suffix: str,
+    size: Any,
+    header: bool | None,
+    limit: Limit,
+    dtype: torch.dtype | None,
+) -> SparseTensor:
     kind = KINDS[suffix]
     if kind is NPZ:
         return npz.read(file, limit)
     if kind is MARKET:
         return market.read(file, limit)
     if kind is EDGES:
-        return edges.read(file, suffix.removesuffix(".gz"), size, header, limit)
+        return edges.read(file, suffix.removesuffix(".gz"), size, header, limit, dtype)
     if kind is BINSPARSE:
         return binsparse.read(file, limit)
     if kind is TENSORS:
