@@ -1,5 +1,5 @@
-"""Saved files and pickles name `spgrad.serialize.load` as their loader, so it never moves."""
+"""Saved files and pickles name the loaders in `spgrad.serialize`, so these never move."""
 
-from spgrad.torch_protocol.pickling import load
+from spgrad.torch_protocol.pickling import load, load_pattern
 
-__all__ = ["load"]
+__all__ = ["load", "load_pattern"]

@@ -1,10 +1,19 @@
-"""One list has the keys of everything that patterns keep."""
+"""What patterns keep: one list has the keys, and copies and files leave it out."""
 
 import ast
+import copy
+import copyreg
+import io
+import pickle
 from pathlib import Path
 
+import pytest
+import torch
+
 import spgrad
+from spgrad import support, testing
 from spgrad.core import kept
+from spgrad.core.pattern import LAYOUTS, Pattern
 
 METHODS = {"derive", "derive_with", "derived", "keep"}
 FILES = sorted(Path(spgrad.__file__).parent.rglob("*.py"))
@@ -53,3 +62,33 @@ def test_every_key_is_used_and_has_its_own_name():
     assert len({key.name for key in listed.values()}) == len(listed)
     text = "".join(path.read_text() for path in FILES if path.name != "kept.py")
     assert [name for name in listed if f"kept.{name}" not in text] == []
+
+
+def saved_and_loaded(x):
+    file = io.BytesIO()
+    torch.save(x, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+@pytest.mark.parametrize("name", support.ALL)
+def test_patterns_are_saved_without_what_they_keep(name):
+    A = testing.random_sparse((4, 6), LAYOUTS[name])
+    _ = A @ A.mT, A.to_sparse_csc(), A + A  # keeps results, also for pairs of patterns
+    assert copy.deepcopy(A.pattern) is A.pattern
+    held = copy.deepcopy({"A": A, "pattern": A.pattern})
+    assert held["A"].pattern is held["pattern"]
+    for way in (lambda p: pickle.loads(pickle.dumps(p)), copy.copy, saved_and_loaded):
+        made = way(A.pattern)
+        assert made is not A.pattern
+        assert made.same_as(A.pattern)
+        assert made.spec == A.pattern.spec
+        torch.testing.assert_close(spgrad.from_values(A.values(), made), A)
+
+
+def test_damaged_patterns_are_refused():
+    loads, (spec, shape, indices) = copyreg.dispatch_table[Pattern](spgrad.eye(3).pattern)
+    with pytest.raises(ValueError, match="1000 at position 1"):
+        loads(spec, shape, (indices[0], torch.tensor([0, 1000, 2])))
+    with pytest.raises(ValueError, match="`state` is of 2 parts; one of 3 is accepted"):
+        loads(spec, shape)

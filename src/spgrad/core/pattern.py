@@ -111,6 +111,9 @@ class Pattern:
     def __repr__(self) -> str:
         return f"Pattern(shape={tuple(self.shape)}, nse={self.nse}, layout={self.name})"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Pattern:
+        return self  # a copy of a tensor shares it too
+
     @property
     def name(self) -> str:
         """The layout's short name: coo, csr, csc, bsr or bsc."""
@@ -218,12 +221,8 @@ class Pattern:
     def bound(self, view: Key) -> int:
         """The `num_cols` of a view: columns of the matrix, or its rows in a view by columns."""
         across = 1 if view in (kept.ROWS, kept.BLOCK_ROWS) else 0
-        size = (
-            1
-            if self.blocksize is None or view in (kept.ROWS, kept.COLS)
-            else self.blocksize[across]
-        )
-        return self.extent[across] // size
+        blocksize = None if view in (kept.ROWS, kept.COLS) else self.blocksize
+        return self.extent[across] // (blocksize or (1, 1))[across]
 
     def lines(self, view: Key) -> int:
         """Number of lines of a view: rows of the matrix, or its columns in a view by columns."""

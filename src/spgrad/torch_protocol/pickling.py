@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import math
 import sys
 from reprlib import repr as repr_of
@@ -29,16 +30,29 @@ def load(*state: Any) -> SparseTensor:
     for name, flag in zip(_PARTS[-2:], state[-2:], strict=True):
         if type(flag) is not bool:
             raise _damaged(name, flag, "True or False")
-    pattern = _pattern(spec, shape, indices)
+    pattern = load_pattern(spec, shape, indices)
     if not _is_dense(stored) or stored.shape != pattern.values_shape:
         raise _damaged("values", stored, f"a dense tensor of shape {pattern.values_shape}")
     if stored.device != pattern.device:
         raise _damaged("values", str(stored.device), f"the device of the indices, {pattern.device}")
     if requires_grad and not (stored.is_floating_point() or stored.is_complex()):
         raise _damaged("requires_grad", requires_grad, f"False for {checks.short(stored.dtype)}")
+    return leaf_of(stored, pattern, requires_grad, parameter)
+
+
+@public_as("load")
+def load_pattern(*state: Any) -> Pattern:
+    """Rebuilds a saved Pattern from its spec, shape and indices; what it derived is left out."""
+    if len(state) != 3:
+        raise _damaged("state", f"of {len(state)} parts", "one of 3")
+    pattern = _pattern(*state)
     if not pattern.indices[0].is_meta:
         _require_valid(pattern)
-    return leaf_of(stored, pattern, requires_grad, parameter)
+    return pattern
+
+
+def _parts_of_pattern(pattern: Pattern) -> tuple[Any, ...]:
+    return load_pattern, (tuple(pattern.spec), tuple(pattern.shape), pattern.indices)
 
 
 def _require_filled(frame: FrameType | None) -> None:
@@ -127,5 +141,7 @@ def _damaged(part: str, found: Any, accepted: str) -> ArgumentValueError:
     )
 
 
-load.__module__ = "spgrad.serialize"  # saved files contain this name
-torch.serialization.add_safe_globals([load])
+for _loads in (load, load_pattern):
+    _loads.__module__ = "spgrad.serialize"  # saved files contain this name
+torch.serialization.add_safe_globals([load, load_pattern])
+copyreg.pickle(Pattern, _parts_of_pattern)
