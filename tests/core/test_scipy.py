@@ -238,3 +238,23 @@ def test_arrays_come_first(op):
     assert torch.equal(other < A, torch.as_tensor(other) < torch.eye(2))
     with pytest.raises(spgrad.ArgumentKindError, match="NumPy asked a SparseTensor"):
         scipy_sparse.csr_array(other) < A  # noqa: B015
+
+
+def test_arrays_that_run_backwards():
+    """NumPy's x[::-1] has a negative stride, and torch no such tensor."""
+    values, index = np.array([3.0, 2.0, 1.0])[::-1], np.array([2, 1, 0])[::-1]
+    assert values.strides[0] < 0
+    expected = torch.diag(torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64))
+    S = scipy_sparse.csr_array(np.eye(3))
+    S.data, S.indices = values, np.array([2, 1, 0], np.int32)[::-1]
+    coo = scipy_sparse.coo_array((values, (index, index)), shape=(3, 3))
+    made = [
+        spgrad.from_scipy(S),
+        spgrad.from_scipy(coo),
+        spgrad.sparse_csr_tensor(np.arange(4), index, values, (3, 3)),
+        spgrad.sparse_coo_tensor(np.stack([index, index])[::-1], values, (3, 3)),
+        spgrad.from_edges(np.stack([index, index])[::-1], values),
+        spgrad.eye(3, dtype=torch.float64) * np.diag(values[::-1])[::-1, ::-1],
+    ]
+    for A in made:
+        assert torch.equal(A.to_dense(), expected)

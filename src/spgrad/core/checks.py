@@ -385,6 +385,11 @@ def _in_words(names: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def is_backwards(data: Any) -> bool:
+    """Whether `data` is an array of NumPy with a negative stride, as x[::-1] has."""
+    return any(stride < 0 for stride in getattr(data, "strides", None) or ())
+
+
 def signed(values: Any) -> Any:
     """A NumPy array; unsigned numbers of more than 8 bits, which torch can't add, as int64."""
     if values.dtype.kind != "u" or values.dtype.itemsize == 1:

@@ -249,6 +249,8 @@ def _tensor(
     arg: str, data: Any, dtype: torch.dtype | None, device: torch.device | str | None
 ) -> torch.Tensor:
     try:
+        if checks.is_backwards(data):
+            data = data.copy()
         return torch.as_tensor(data, dtype=dtype, device=device)
     except (TypeError, ValueError, RuntimeError) as error:
         made_by = checks.constructor_of(data)

@@ -295,8 +295,7 @@ def as_operand(x: Any) -> Any:
     if numpy is not None and isinstance(x, numpy.generic):
         return x.item()
     if numpy is not None and isinstance(x, numpy.ndarray):
-        backwards = any(stride < 0 for stride in x.strides)
-        return _from_numpy(numpy.array(x) if backwards else numpy.asarray(x))
+        return _from_numpy(numpy.asarray(x))
     known = hasattr(x, "format") and hasattr(x, "tocsr")
     return from_scipy(x) if known else x
 
@@ -318,7 +317,7 @@ def _require_pointers(S: Any) -> None:
 
 
 def _from_numpy(data: Any) -> torch.Tensor:
-    if not data.flags.writeable:
+    if not data.flags.writeable or checks.is_backwards(data):
         data = data.copy()
     try:
         return torch.from_numpy(checks.signed(data))

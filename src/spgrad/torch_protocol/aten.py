@@ -13,7 +13,7 @@ from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd.graph import increment_version
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
-from spgrad.core.pattern import Pattern
+from spgrad.core.pattern import LAYOUT_NAMES, Pattern
 from spgrad.core.slots import ATEN_FUNCTIONS, above
 from spgrad.core.tensor import SparseTensor, is_parameter, of_parts, requires_grad
 from spgrad.errors import ArgumentValueError, StateError, UnsupportedError
@@ -162,8 +162,8 @@ def _kind(a: Any, b: Any) -> str:
     other = b if isinstance(a, SparseTensor) else a
     if not isinstance(other, torch.Tensor):
         return f"number ({other})"
-    kind = "dense tensor" if other.layout == torch.strided else type(other).__name__
-    return f"{kind} of shape {tuple(other.shape)}"
+    kind = "dense" if other.layout == torch.strided else f"native {LAYOUT_NAMES[other.layout]}"
+    return f"{kind} tensor of shape {tuple(other.shape)}"
 
 
 def _require_same(name: str, a: Pattern, b: Pattern) -> None:
