@@ -197,13 +197,13 @@ def reorder(
     if n > 0 and not (0 <= int(order.min()) and int(order.max()) < n):
         raise ArgumentIndexError(
             f"`order` has indices from {int(order.min())} to {int(order.max())}; 0 to {n - 1} are "
-            "accepted."
+            "accepted. spgrad.locality_order(A) gives such an order."
         )
     back[order] = torch.arange(n, device=order.device)
     if n > 0 and int(back.min()) < 0:
         raise ArgumentValueError(
             f"`order` lacks row {int((back < 0).nonzero()[0])}, and has another twice; a "
-            f"permutation of 0 to {n - 1} is accepted."
+            f"permutation of 0 to {n - 1} is accepted. Compare it with torch.arange({n})."
         )
     for i, operand in enumerate(operands):
         x = dense_operand(f"operands[{i}]", operand)

@@ -108,7 +108,10 @@ def connected_components(A: torch.Tensor, connection: str = "weak") -> tuple[int
     """
     M = square_matrix(A)
     if connection not in ("weak", "strong"):
-        raise ArgumentValueError(f'`connection` is {connection!r}; "weak" or "strong" is accepted.')
+        raise ArgumentValueError(
+            f'`connection` is {connection!r}; "weak" or "strong" is accepted. Choose "strong" '
+            "where the directions of edges count."
+        )
     checks.require_packages("scipy", "scipy", "numpy")
     import numpy as np
     from scipy.sparse.csgraph import connected_components as pieces

@@ -179,7 +179,8 @@ def _iterated(numbers: Numbers, options: Options) -> tuple[torch.Tensor, torch.T
     if not bool(torch.isfinite(torch.from_numpy(E.real)).all()):
         raise PivotError(
             "the eigenvalues found are not finite, because `sigma` or `M` makes a matrix that is "
-            "singular; a number that is no eigenvalue, and a positive definite M, are accepted."
+            "singular; a number that is no eigenvalue, and a positive definite M, are accepted. "
+            "Move `sigma` a little."
         )
     E, X = torch.from_numpy(E.real.copy()), torch.from_numpy(X).to(a.device, a.dtype)
     if a.is_complex():  # ARPACK's vectors of equal eigenvalues are then not orthonormal

@@ -53,7 +53,7 @@ def lanczos_logdet(
     if solver is not None and not isinstance(solver, Solver):
         raise ArgumentKindError(
             f"`solver` is {checks.describe_kind(solver)}; a solver such as spgrad.linalg.CG() or "
-            "None is accepted."
+            "None is accepted. Leave it out for conjugate gradients."
         )
     pattern, vals = T._pattern, flat(T)
     size = pattern.extent[0]
