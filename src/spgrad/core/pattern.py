@@ -12,7 +12,7 @@ from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wr
 
 from spgrad.core import kept
 from spgrad.core.kept import Key
-from spgrad.torch_protocol.compile import equate, known, lasting, may_keep
+from spgrad.torch_protocol.compile import equate, equate_lines, known, lasting, may_keep
 
 T = TypeVar("T")
 _NOTHING: Any = object()
@@ -24,8 +24,6 @@ LAYOUTS: dict[str, torch.layout] = {
     "bsr": torch.sparse_bsr,
     "bsc": torch.sparse_bsc,
 }
-_ACROSS = {kept.ROWS: kept.COLS, kept.BLOCK_ROWS: kept.BLOCK_COLS}
-_ACROSS |= {across: view for view, across in _ACROSS.items()}
 LAYOUT_NAMES: dict[torch.layout, str] = {layout: name for name, layout in LAYOUTS.items()}
 
 
@@ -224,20 +222,17 @@ class Pattern:
         blocksize = None if view in (kept.ROWS, kept.COLS) else self.blocksize
         return self.extent[across] // (blocksize or (1, 1))[across]
 
-    def lines(self, view: Key) -> int:
-        """Number of lines of a view: rows of the matrix, or its columns in a view by columns."""
-        return self.bound(_ACROSS[view])
-
     def relate_sizes(self, stored: torch.Tensor) -> None:
         """Tells a trace which sizes of the indices, of the given views and of values are equal."""
         equate(stored.shape[0], self.nse)
+        blocks = self.blocksize or (1, 1)
         if not self.is_coo:
             along = 0 if self.compressed_by_rows else 1
-            lines = self.extent[along] // (self.blocksize or (1, 1))[along]
-            equate(self.indices[0].shape[0], lines + 1)
+            equate_lines(self.indices[0].shape[0], self.extent[along], blocks[along])
         for key in self.derived(kept.GIVEN) or ():
-            view = self._derived[key]
-            equate(view.ptr.shape[0], self.lines(key) + 1)
+            view, along = self._derived[key], 0 if key in (kept.ROWS, kept.BLOCK_ROWS) else 1
+            block = 1 if key in (kept.ROWS, kept.COLS) else blocks[along]
+            equate_lines(view.ptr.shape[0], self.extent[along], block)
             for t in view[1:3]:
                 if t is not None:
                     equate(t.shape[0], self.elements if key in (kept.ROWS, kept.COLS) else self.nse)

@@ -281,14 +281,26 @@ def by_symbols(x: Any) -> Any:
 
 
 def equate(size: int, other: int) -> None:
-    """Tells a trace that has symbols for two sizes that these are equal.
+    """Tells a trace that has symbols for two sizes, or for one of them, that these are equal.
 
     A result with the one size may be all that a graph for the backward takes, which would then not
-    find the symbol of the other.
+    find the symbol of the other. And a number that only the trace of the backward finds for a
+    symbol comes too late for the results of the forward that have this size.
     """
     sizes = size, other
-    if all(isinstance(s, torch.SymInt) and known(s) for s in sizes):
+    if any(isinstance(s, torch.SymInt) for s in sizes) and all(map(known, sizes)):
         torch._check(size == other)
+
+
+def equate_lines(pointers: int, size: int, block: int) -> None:
+    """Tells a trace that as many pointers belong to lines of blocks that add up to this size.
+
+    Of a known number of pointers, the size follows only where it is not divided.
+    """
+    if isinstance(pointers, torch.SymInt):
+        equate(pointers, size // block + 1)
+    else:
+        equate(size, (pointers - 1) * block)
 
 
 def compiled_for(t: torch.Tensor) -> tuple[Any, ...]:

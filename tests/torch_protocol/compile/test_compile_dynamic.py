@@ -218,3 +218,23 @@ def test_the_library_is_not_compiled_on_its_own():
     A = graph(6, (6, 6))
     compiled(A, torch.randn(6, 3, dtype=A.dtype))
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 1
+
+
+@pytest.mark.parametrize("first", ["csr", "csc"])
+@pytest.mark.parametrize("then", ["bsr", "bsc"])
+def test_blocks_after_another_layout(first, then):
+    """Sizes vary then, but not the lengths of arrays that blocks alone have."""
+
+    def function(A, x):
+        return A * 2, A @ x
+
+    whole, _ = counted(function)
+    for name, shape in ((first, (4, 8)), (then, (6, 4)), (then, (8, 6))):
+        A = made(name, shape).detach()
+        x = torch.randn(shape[1], 3, dtype=torch.float64, requires_grad=True)
+        results = []
+        for call in (whole, function):
+            scaled, y = call(A, x)
+            (g,) = torch.autograd.grad(y.sin().sum(), x)
+            results.append((scaled.to_dense(), y, g))
+        torch.testing.assert_close(*results)
