@@ -98,8 +98,8 @@ struct Shares {
   List<int64_t> starts, base;
 };
 
-// These elements without gaps, where chunks wrote them to `wide`. If there is one chunk, the result may be the beginning of
-// `wide`; with `fit`, only if that is at most an eighth longer.
+// These elements without gaps, where chunks wrote them to `wide`. If there is one chunk, the result
+// may be the beginning of `wide`; with `fit`, only if that is at most an eighth longer.
 template <class T>
 Tensor side_by_side(Tensor wide, const Shares& shares, bool fit) {
   const auto& [starts, base] = shares;
@@ -118,10 +118,11 @@ Tensor side_by_side(Tensor wide, const Shares& shares, bool fit) {
   return made;
 }
 
-// Merges two operands. The indices of a line are distinct, in any order; those of the result ascend.
-// Threads take equal shares of the merge, which may begin and end within lines; the result does not
-// depend on their number. taker_from(start) gives the Taker of a thread whose elements begin at place
-// `start` of memory for as many elements as the result could have. O(m + nse_a + nse_b) time.
+// Merges two operands. The indices of a line are distinct, in any order; those of the result
+// ascend. Threads take equal shares of the merge, which may begin and end within lines; the result
+// does not depend on their number. taker_from(start) gives the Taker of a thread whose elements
+// begin at place `start` of memory for as many elements as the result could have. O(m + nse_a +
+// nse_b) time.
 template <bool kUnion, class index_t, class T, class TakerFrom>
 Shares merge(const Operand<index_t, T>& a, const Operand<index_t, T>& b, index_t* ptr,
              const TakerFrom& taker_from) {
@@ -250,7 +251,11 @@ Merged merge_op(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b,
     }
     const Operand<index_t, index_t> of_a{a, nullptr}, of_b{b, nullptr};
     const auto [ptr, idx, from_a, from_b] = merge_kept<kUnion>(of_a, of_b, ptr_a, ptr_a, true);
-    merged = {ptr, idx, from_a, from_b, elements_of<kUnion, index_t>(from_a, a.nse),
+    merged = {ptr,
+              idx,
+              from_a,
+              from_b,
+              elements_of<kUnion, index_t>(from_a, a.nse),
               elements_of<kUnion, index_t>(from_b, b.nse)};
   });
   return merged;
@@ -282,8 +287,8 @@ MergedValues merge_values_op(const Tensor& ptr_a, const Tensor& idx_a, const Ten
 
 using Sum = std::tuple<Tensor, Tensor, Tensor>;
 
-Sum union_sum_op(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& val_a,
-                 const Tensor& ptr_b, const Tensor& idx_b, const Tensor& val_b, bool minus) {
+Sum union_sum_op(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& val_a, const Tensor& ptr_b,
+                 const Tensor& idx_b, const Tensor& val_b, bool minus) {
   check_values(idx_a, val_a, idx_b, val_b);
   Sum found;
   with_operands(ptr_a, idx_a, ptr_b, idx_b, [&]<class index_t>() {

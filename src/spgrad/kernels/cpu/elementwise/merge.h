@@ -1,5 +1,5 @@
-// Parts of the merge of two patterns: lines in ascending order, and equal shares of the work for the
-// threads.
+// Parts of the merge of two patterns: lines in ascending order, and equal shares of the work for
+// the threads.
 #pragma once
 
 #include <algorithm>

@@ -4,62 +4,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <type_traits>
 
-#include "common/dispatch.h"
 #include "common/targets.h"
-#include "elementwise/merge.h"
+#include "elementwise/insertion.h"
+#include "elementwise/operand.h"
 
 namespace spgrad {
-
-// `taken`, or zero if all bits of `none` are set: without a branch, which would be mispredicted.
-template <class T>
-SPGRAD_INLINE T unless(T taken, int64_t none) {
-  if constexpr (std::is_integral_v<T>) {
-    return taken & static_cast<T>(~none);
-  } else {
-    return {unless(taken.low, none), unless(taken.high, none)};
-  }
-}
-
-// An operand of a merge, and what the result keeps of each of its entries: the value, or, if T is a
-// signed integer, the number of the entry.
-template <class index_t, class T>
-struct Operand {
-  const Ascending<index_t>& lines;
-  const T* val;  // null for numbers
-
-  static constexpr bool kNumbers = std::is_signed_v<T>;
-
-  // What is kept of entry p in ascending order.
-  SPGRAD_INLINE T at(int64_t p) const {
-    return of_entry(lines.order == nullptr ? p : static_cast<int64_t>(lines.order[p]));
-  }
-
-  SPGRAD_INLINE T of_entry(int64_t entry) const {
-    if constexpr (kNumbers) {
-      return static_cast<T>(entry);
-    } else {
-      return val[entry];
-    }
-  }
-
-  // `kept`, or what an element has that the operand does not have: -1 or zero.
-  static SPGRAD_INLINE T if_present(T kept, bool present) {
-    if constexpr (kNumbers) {
-      return kept | static_cast<T>(T{present} - 1);
-    } else {
-      return unless(kept, int64_t{present} - 1);
-    }
-  }
-};
-
-// Elements of a merge: the index of each, and what is kept of its entries.
-template <class index_t, class T>
-struct Made {
-  index_t* idx;
-  T *a, *b;
-};
 
 // What gets the elements of a merge, in their order.
 template <class index_t, class T>
@@ -78,13 +28,15 @@ struct Taker {
 // so that no branch depends on the end of a line. There are two ways to merge the keys. By steps,
 // each of which makes one element and takes no branch that depends on the keys; a step waits for
 // the step before, so the keys are cut into two halves whose steps take turns. And by runs: while
-// the next keys are all of one operand, several are copied at a time.
+// the next keys are all of one operand, several are copied at a time. Where one operand has few
+// entries, whole lines need no keys: a search finds the place of each of these entries.
 template <bool kUnion, class index_t, class T>
 class Batch {
  public:
   static constexpr int64_t kEntries = 1024;  // of one operand, at most
 
   using Source = Operand<index_t, T>;
+  using Insert = Insertion<kUnion, index_t, T>;
 
   Batch(const Source& a, const Source& b, const Taker<index_t, T>& taker)
       : a_(a), b_(b), taker_(taker) {}
@@ -110,6 +62,17 @@ class Batch {
   // the number of elements up to the end of each line. Returns the number of the new elements, or
   // -1, and has done nothing, if an index is too large.
   int64_t merge_lines(int64_t line, int64_t end, int64_t before, index_t* ptr) {
+    const index_t *of_a = a_.source.lines.ptr, *of_b = b_.source.lines.ptr;
+    const int64_t size_a = of_a[end] - of_a[line], size_b = of_b[end] - of_b[line];
+    const bool few_b = size_b <= size_a / kFew, few_a = size_a <= size_b / kFew;
+    if (few_a || few_b) {
+      const Made<index_t, T> made{idx_, kept_a_, kept_b_}, turned{idx_, kept_b_, kept_a_};
+      const int64_t count =
+          few_b ? Insert::merge(a_.source, b_.source, made, line, end, before, ptr)
+                : Insert::merge(b_.source, a_.source, turned, line, end, before, ptr);
+      taker_.take(before, count, {idx_, kept_a_, kept_b_});
+      return count;
+    }
     if (!a_.take_lines(line, end) || !b_.take_lines(line, end)) return -1;
     const int64_t lines = end - line;
     std::fill_n(ends_[0], lines, 0);
@@ -117,12 +80,11 @@ class Batch {
     if (by_runs()) {
       const int64_t count = merge_runs<true>();
       taker_.take(before, count, {idx_, kept_a_, kept_b_});
-      const index_t *of_a = a_.source.lines.ptr + line, *of_b = b_.source.lines.ptr + line;
       int64_t common = 0;
-      for (int64_t i = 1; i <= lines; ++i) {
-        common += ends_[0][i - 1];
-        const int64_t both = int64_t{of_a[i]} - of_a[0] + of_b[i] - of_b[0];
-        ptr[line + i] = static_cast<index_t>(before + (kUnion ? both - common : common));
+      for (int64_t i = line; i < end; ++i) {
+        common += ends_[0][i - line];
+        const int64_t both = int64_t{of_a[i + 1]} - of_a[line] + of_b[i + 1] - of_b[line];
+        ptr[i + 1] = static_cast<index_t>(before + (kUnion ? both - common : common));
       }
       return count;
     }
@@ -153,6 +115,7 @@ class Batch {
 
  private:
   static constexpr int64_t kMostLines = 1024;
+  static constexpr int64_t kFew = 4;  // how many times as many entries the other operand has
   static constexpr int64_t kTogether = 8;
   static constexpr int64_t kHalf = kEntries + kTogether;  // elements that one half makes, at most
   static constexpr int kShift = 48;
@@ -278,13 +241,13 @@ class Batch {
                 {idx_ + kHalf, kept_a_ + kHalf, kept_b_ + kHalf});
   }
 
-  // Whether it is faster to merge the keys by runs: where one operand has few keys, and where a
-  // sample of the keys of both is followed by several of the same operand. Looks at a sample of one
-  // batch in kSampled.
+  // Whether it is faster to merge the keys by runs: where one operand has far fewer keys, and where
+  // a sample of the keys of both is followed by several of the same operand. Looks at a sample of
+  // one batch in kSampled.
   bool by_runs() {
-    constexpr int64_t kTimes = 4, kSampled = 16, kSamples = 16;
+    constexpr int64_t kSampled = 16, kSamples = 16;
     const int64_t number = batches_++;
-    if (a_.size <= b_.size / kTimes || b_.size <= a_.size / kTimes) return true;
+    if (a_.size <= b_.size / kFew || b_.size <= a_.size / kFew) return true;
     if (number % kSampled == 0) {
       int64_t followed = 0;
       for (int64_t i = 0; i < kSamples; ++i) {
@@ -345,7 +308,8 @@ class Batch {
   const Taker<index_t, T>& taker_;
   int64_t batches_ = 0;
   bool long_runs_ = false;
-  int32_t ends_[2][kMostLines];  // for each line that a half reached, the number of its elements so far
+  int32_t
+      ends_[2][kMostLines];  // for each line that a half reached, the number of its elements so far
   index_t idx_[2 * kHalf];   // the elements of both halves
   T kept_a_[2 * kHalf], kept_b_[2 * kHalf];
 };
