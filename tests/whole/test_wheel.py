@@ -136,9 +136,11 @@ def test_the_pure_wheel_fits_every_platform(pure_wheel):
 def test_the_wheel_carries_the_package_alone(pure_wheel):
     names = zipfile.ZipFile(pure_wheel).namelist()
     package = ROOT / "src" / "spgrad"
-    assert "spgrad/py.typed" in names
-    for path in [*package.rglob("*.py"), *(package / "data").rglob("*.*")]:
-        assert f"spgrad/{path.relative_to(package).as_posix()}" in names
+    carried = {"spgrad/py.typed", "spgrad/ops/__init__.pyi", "spgrad/demo/cora/cora.npz"}
+    files = [*package.rglob("*.py*"), *(package / "demo" / "cora").iterdir()]
+    carried |= {f"spgrad/{p.relative_to(package).as_posix()}" for p in files if p.is_file()}
+    assert {name for name in carried if "__pycache__" not in name} <= set(names)
+    assert not [n for n in names if "__pycache__" in n]
     assert not [n for n in names if n.endswith((".cpp", ".h", ".so", ".dylib"))]
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"spgrad"}
 
