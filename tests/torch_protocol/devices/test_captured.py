@@ -8,10 +8,12 @@ import sys
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 from waiting import waits
 
 import spgrad
 from spgrad import nn, testing
+from spgrad.kernels.native.solves.triangular import solve_triangular
 from spgrad.linalg.solvers import cg
 
 N = 12
@@ -177,3 +179,12 @@ def test_a_step_of_conjugate_gradients_can_be_captured(preconditioner, monkeypat
         spgrad.linalg.solve(A, dense(N, 2).double(), method)
     assert len(steps) == 5
     assert not any(steps[1:]), steps  # the first one finds the views
+
+
+def test_substitution_of_cusparse_is_refused_in_a_capture(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with FakeTensorMode():
+        ptr, idx = (torch.empty(n, dtype=torch.int64, device="cuda") for n in (N + 1, N))
+        val, b = torch.empty(N, device="cuda"), torch.empty(N, 2, device="cuda")
+        with pytest.raises(spgrad.UnsupportedError, match="A CUDA graph is being captured"):
+            solve_triangular(ptr, idx, None, val, b, True, False)
