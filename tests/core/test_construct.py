@@ -191,6 +191,7 @@ def test_coalesced_flag():
     assert B._coalesced_(True) is B
     assert B.is_coalesced()
     assert not B._coalesced_(False).is_coalesced()
+    assert B.pattern.ordered  # which is still known
     with pytest.raises(TypeError, match="`A` has layout csr; coo has _coalesced_"):
         spgrad.eye(2)._coalesced_(True)
     assert torch.equal(A._values(), torch.tensor([0.0, 1.0, 2.0]))

@@ -286,13 +286,14 @@ def test_refusals(change, text):
     assert str(caught.value).startswith("spgrad.data.sample_neighbors: ")
 
 
+@pytest.mark.parametrize("row", [1, 7])  # row 1 has the first entry
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
-def test_bad_weights(bad):
+def test_bad_weights(bad, row):
     A = graph()
     weights = torch.ones(A._nnz())
-    weights[int(A.crow_indices()[7])] = bad
+    weights[int(A.crow_indices()[row])] = bad
     with pytest.raises(ValueError, match=f"`weights` has {bad} in a row that is sampled"):
-        data.sample_neighbors(A, [7], 2, weights=weights)
+        data.sample_neighbors(A, [row], 2, weights=weights)
     data.sample_neighbors(A, [8], 2, weights=weights)
 
 

@@ -36,6 +36,14 @@ def test_the_error_says_what_to_pass(make):
     assert layer(x=x, A=A).shape == layer(x, A).shape
 
 
+@pytest.mark.parametrize("make", LAYERS[1:], ids=lambda make: type(make()).__name__)
+def test_a_batch_of_graphs_is_refused(make):
+    hint = r"Join a batch of graphs with spgrad\.block_diag\."
+    for A in (spgrad.eye(3).unsqueeze(0), spgrad.from_dense(torch.ones(3), torch.sparse_coo)):
+        with pytest.raises(spgrad.ArgumentValueError, match=hint):
+            make()(torch.ones(3, 2), A)
+
+
 def test_three_arguments():
     layer = nn.GraphConv(2, 3)
     with pytest.raises(spgrad.ArgumentKindError, match=r"called with 3 arguments; \(x, A\) are"):
