@@ -42,7 +42,8 @@ class Change(NamedTuple):
         function: The dotted name of the function or class around it, "" for the module.
         was: The statement before the change, on one line; of a compound statement, its first line.
         becomes: The statement after the change.
-        lines: First and last line of that statement.
+        lines: First and last line of that statement; of a function, to the first line of its body,
+            because the tests that call it execute this one alone.
         start: Offset in the source, in bytes, where the replaced text begins.
         stop: Where it ends.
         text: What stands there instead.
@@ -155,8 +156,10 @@ class _Finder:
 
     def _change(self, node: ast.stmt, function: str, span: tuple[int, int], text: str) -> Change:
         start = self._span(node)[0]
+        executed = 0
         if isinstance(node, ast.FunctionDef):
             first, last = node.lineno, max(node.lineno, node.body[0].lineno - 1)
+            executed = next((s.lineno for s in node.body if not _is_text(s)), last)
         elif hasattr(node, "body"):
             first, last = node.lineno, node.lineno
             for part in ast.iter_child_nodes(node):
@@ -170,9 +173,8 @@ class _Finder:
         becomes = (
             self.source[start : span[0]] + text.encode() + self.source[span[1] : stop]
         ).decode()
-        return Change(
-            self.file, function, _one_line(was), _one_line(becomes), (first, last), *span, text
-        )
+        lines = first, max(last, executed)
+        return Change(self.file, function, _one_line(was), _one_line(becomes), lines, *span, text)
 
     def _span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         assert node.end_lineno is not None

@@ -74,6 +74,15 @@ def test_a_default_and_a_constant_are_changed():
     assert becomes("") == {("LIMIT = 4", "LIMIT = 5"), ("LIMIT = 4", "LIMIT = 3")}
 
 
+def test_tests_of_a_default_are_those_that_call_the_function():
+    (change,) = [c for c in made() if "c=False" in c.becomes]
+    assert change.becomes == "def f(a, b, *, c=False):"
+    first, last = change.lines
+    lines = SOURCE.splitlines()[first - 1 : last]
+    assert lines[0].startswith("def f")
+    assert lines[-1] == "    if not a:"
+
+
 def test_operands_in_brackets_keep_them():
     ((was, now),) = becomes("g")
     assert (was, now) == ("def g(a, b): return ( a) * ( b)"[13:], "return ( a) / ( b)")
