@@ -839,6 +839,27 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "bytes_of_line = per_line * (numbers + 3 * 8) # and the positions of candidates, copied",
         "A tile has some more lines; the elements are the same.",
     ),
+    Equivalent(
+        "src/spgrad/io/market.py",
+        "_mirrored",
+        "if bool(below.any()) and bool((row < col).any()):",
+        "if bool(below.any()) or bool((row < col).any()):",
+        "Elements on one side alone are none of those of the other side, which are none.",
+    ),
+    Equivalent(
+        "src/spgrad/lowering/products/spmm.py",
+        "uses_blocks",
+        "if blocks is None or min(blocks) < 2 or x.dim() == 3:",
+        "if blocks is None or min(blocks) < 1 or x.dim() == 3:",
+        _WAY,
+    ),
+    Equivalent(
+        "src/spgrad/distributions/constraints.py",
+        "_Sparse._holds",
+        "raise NotImplementedError",
+        "pass",
+        "Every constraint has its own method instead of this one.",
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)
