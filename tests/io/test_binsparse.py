@@ -254,6 +254,16 @@ def test_a_heap_that_the_library_of_hdf5_would_read_without_end(length, userbloc
         spgrad.io.load(path)
 
 
+def test_a_heap_that_the_file_cuts_off_is_followed_to_the_end_of_the_file(tmp_path):
+    path = made(tmp_path / "a.h5")
+    blob = path.read_bytes()
+    blob += bytes(-len(blob) % 8)
+    head = b"GCOL\1\0\0\0" + (4096).to_bytes(8, "little")
+    text = (1).to_bytes(8, "little") + (8).to_bytes(8, "little") + b"8 bytes."
+    path.write_bytes(blob + head + text)
+    assert spgrad.io.load(path).to_dense().tolist() == DENSE
+
+
 @pytest.mark.parametrize("length", [1, 7, 8, 4000, 5000])
 @pytest.mark.parametrize("widths", [(8, 8), (4, 4)])
 def test_heaps_of_every_kind(length, widths, tmp_path):
