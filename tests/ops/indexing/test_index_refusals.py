@@ -1,5 +1,6 @@
 """Index expressions that are refused, and the texts of the errors."""
 
+import numpy as np
 import pytest
 import torch
 from expressions import MASK, S
@@ -62,7 +63,12 @@ REFUSALS = {
     ),
     "value": (lambda: spgrad.setitem(A46, 0, "x"), TypeError, "setitem: `value`"),
     "value_shape": (lambda: spgrad.setitem(A46, 0, torch.ones(5)), ValueError, "setitem: `value`"),
-    "complex": (lambda: spgrad.setitem(A46, 0, 1j), ValueError, "setitem: `value`"),
+    "complex": (lambda: spgrad.setitem(A46, 0, 1j), ValueError, "setitem: `value` is complex"),
+    "complex_of_numpy": (
+        lambda: spgrad.setitem(A46, 0, np.complex128(1j)),
+        ValueError,
+        "setitem: `value` is complex",
+    ),
     "added": (
         lambda: A46.index_add(0, torch.tensor([0]), A46),
         ValueError,

@@ -186,7 +186,8 @@ def _nonzeros(x: torch.Tensor) -> int:
 
 def _require_real(value: Any, dtype: torch.dtype) -> None:
     """Refuses complex values for what can't hold them."""
-    is_complex = value.is_complex() if isinstance(value, torch.Tensor) else type(value) is complex
+    tensor = isinstance(value, torch.Tensor)
+    is_complex = value.is_complex() if tensor else isinstance(value, complex)
     if is_complex and not dtype.is_complex:
         raise ArgumentValueError(
             f"`value` is complex for `input` of dtype {checks.short(dtype)}; real numbers are "
