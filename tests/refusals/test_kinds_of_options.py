@@ -69,9 +69,9 @@ def bags(**options):
 
 
 CALLS = {
-    "CG": (by(linalg.CG), "rtol atol max_iter"),
+    "CG": (by(linalg.CG), "rtol atol max_iter strict progress"),
     "GMRES": (by(linalg.GMRES), "rtol atol max_iter restart"),
-    "LSMR": (by(linalg.LSMR, linalg.lstsq), "rtol atol max_iter"),
+    "LSMR": (by(linalg.LSMR, linalg.lstsq), "rtol atol max_iter strict progress"),
     "SuperLU": (by(linalg.SuperLU), "ordering"),
     "BlockJacobi": (through(linalg.BlockJacobi), "size"),
     "SSOR": (through(linalg.SSOR), "omega"),

@@ -225,7 +225,7 @@ requires_grad=True)
                 "for them. Call A.coalesce() to sort them.",
                 function="_coalesced_",
             )
-        spec = old.spec._replace(coalesced=coalesced, ordered=old.ordered or coalesced)
+        spec = old.spec._replace(coalesced=coalesced)  # coalesced indices are ordered
         self._pattern = Pattern.from_spec(spec, tuple(old.shape), old.indices)
         return self
 

@@ -195,7 +195,6 @@ class NeighborLoader(DataLoader[Any]):
         options = _require_options(options)
         fanouts = require_fanouts("num_neighbors", num_neighbors)
         require_count("batch_size", batch_size, 1, "an int of 1 or more")
-        checks.require_bool("replace", replace)
         checks.require_generator(generator)
         if is_attributed(data):
             if x is not None:

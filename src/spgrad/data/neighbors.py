@@ -176,7 +176,6 @@ def sample_neighbors(
         (torch.Size([1, 3]), tensor(2), 2)
     """
     fanouts = require_fanouts("fanout", fanout)
-    checks.require_bool("replace", replace)
     pattern = require_graph(A, square=len(fanouts) > 1)
     nodes = require_members("seeds", seeds, pattern.matrix[0])
     square = pattern.matrix[0] == pattern.matrix[1]

@@ -141,8 +141,6 @@ class Iterative(Solver):
             value = getattr(self, name)
             if value is not None or name == "atol":
                 checks.require_number(name, value, "For example 1e-8.", least=0)
-        checks.require_bool("strict", self.strict)
-        checks.require_bool("progress", self.progress)
         if self.max_iter is not None:
             checks.require_number("max_iter", self.max_iter, "Such as 100.", least=0, whole=True)
 

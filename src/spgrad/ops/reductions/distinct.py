@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from spgrad import kernels
-from spgrad.core import checks
 from spgrad.core.values import plain
 from spgrad.errors import UnsupportedError
 from spgrad.lowering.align import readable
@@ -68,8 +67,6 @@ def unique(
     """
     A = without_repeats(sparse_operand("input", input))
     require_dtype(A._vals.dtype, accepted="real integer bool")
-    for name, x in (("sorted", sorted), ("return_counts", return_counts), ("specified", specified)):
-        checks.require_bool(name, x)
     if return_inverse:
         raise UnsupportedError(
             "`return_inverse` is True, and the inverse would be as large as the dense tensor; "

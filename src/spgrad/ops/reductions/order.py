@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 
 from spgrad import kernels
-from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import as_result, on_pattern, plain, stored_values
@@ -115,7 +114,6 @@ def sort(
         >>> places.values()
         tensor([2, 3, 0, 1])
     """
-    checks.require_bool("descending", descending)
     return _sorted(_seen_along(input, dim), descending)
 
 
@@ -127,7 +125,6 @@ def argsort(
 
     It is the second result of `spgrad.sort` with the same arguments.
     """
-    checks.require_bool("descending", descending)
     return _sorted(_seen_along(input, dim), descending)[1]
 
 
@@ -228,7 +225,6 @@ def topk(
     along = _seen_along(input, dim, "real integer")
     pattern, dim = along.pattern, along.dim
     require_int("k", k)
-    checks.require_bool("largest", largest)
     ndim = len(pattern.shape)
     if pattern.dense_dim or dim < ndim - 2:
         raise UnsupportedError(
