@@ -888,6 +888,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "_SMALL = 1 << 14",
         _WAY,
     ),
+    Equivalent(
+        "src/spgrad/linalg/preconditioners/amg.py",
+        "_coarsest",
+        "if A.shape[0] > _MOST_DENSE:",
+        "if A.shape[0] >= _MOST_DENSE:",
+        "The limit is a choice: a matrix with exactly so many rows may go either way.",
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)
