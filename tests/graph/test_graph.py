@@ -196,6 +196,7 @@ def test_means_of_two_weights_whose_sum_the_dtype_does_not_hold(dtype, weight, w
         (lambda A: graph.to_symmetric(spgrad.zeros(2, 3)), "a square matrix"),
         (lambda A: graph.k_hop(A, [3], 1), "`seeds` has 3 at position 0"),
         (lambda A: graph.k_hop(A, [0, 3, 1, -1], 1), "`seeds` has 3 at position 1"),
+        (lambda A: graph.k_hop(A, [0, -1, 3], 1), "`seeds` has -1 at position 1"),
         (lambda A: graph.k_hop(A, 3, 1), "`seeds` has 3 at position 0"),
         (lambda A: graph.k_hop(A, 1.5, 1), "`seeds` has dtype float32"),
         (lambda A: graph.k_hop(A, True, 1), "`seeds` has shape (); (3,) for a bool mask"),
