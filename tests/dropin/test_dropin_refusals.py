@@ -385,7 +385,7 @@ def test_changes_in_place_that_have_no_place():
 
 def test_a_sparse_operand_on_the_left_of_a_dense_one():
     A, x = made(), torch.randn(6, 2, dtype=F64)
-    with spgrad.dropin():
+    with spgrad.dropin(fallback="refuse"):
         found = x.__rmatmul__(A)
     assert type(found) is torch.Tensor
     testing.assert_close(found, A.to_dense() @ x)

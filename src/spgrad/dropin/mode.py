@@ -92,10 +92,9 @@ def _answer(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     if not types and native.changed(func, args, kwargs):
         return _changed_or_sparse(func, args, kwargs)
     sparse, options = native.sparsed(args), native.sparsed(kwargs)
-    if own is not None and isinstance(sparse[0] if sparse else None, SparseTensor):
+    of_sparse = isinstance(sparse[0] if sparse else None, SparseTensor)
+    if own is not None and (of_sparse or func not in TORCH_FUNCTIONS):
         return own(*sparse, **as_ours(func, options))
-    if func not in TORCH_FUNCTIONS:
-        return native.sparsed(SparseTensor.__torch_function__(func, types, sparse, options))
     return outputs.in_place(TORCH_FUNCTIONS[func], sparse, as_ours(func, options))
 
 
