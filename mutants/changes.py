@@ -83,6 +83,8 @@ class _Finder:
     def _body(self, node: ast.AST, function: str) -> Iterator[Change]:
         """The changes in the statements below `node`."""
         for child in ast.iter_child_nodes(node):
+            if _is_overload(child):
+                continue
             if isinstance(child, ast.FunctionDef | ast.ClassDef):
                 inner = f"{function}.{child.name}".lstrip(".")
                 if isinstance(child, ast.FunctionDef):
@@ -213,6 +215,12 @@ def _other_constants(value: object) -> list[str]:
     if isinstance(value, int):
         return [str(value + 1)] if value < 1 else [str(value + 1), str(value - 1)]
     return [str(value + 1)] if isinstance(value, float) else []
+
+
+def _is_overload(node: ast.AST) -> bool:
+    """Whether it is a signature for type checkers, which nobody calls."""
+    decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+    return any(isinstance(d, ast.Name) and d.id == "overload" for d in decorators)
 
 
 def _is_text(node: ast.stmt) -> bool:

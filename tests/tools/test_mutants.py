@@ -83,6 +83,13 @@ def test_tests_of_a_default_are_those_that_call_the_function():
     assert lines[-1] == "    if not a:"
 
 
+def test_signatures_for_type_checkers_are_left_as_they_are():
+    source = b"@overload\ndef f(a: int = 1) -> int: ...\n@cached\ndef f(a=2): return a\n"
+    assert {c.becomes for c in changes("file.py", source)} == {
+        "def f(a=3): return a", "def f(a=1): return a",
+    }  # fmt: skip
+
+
 def test_operands_in_brackets_keep_them():
     ((was, now),) = becomes("g")
     assert (was, now) == ("def g(a, b): return ( a) * ( b)"[13:], "return ( a) / ( b)")
