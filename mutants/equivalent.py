@@ -895,6 +895,20 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "if A.shape[0] >= _MOST_DENSE:",
         "The limit is a choice: a matrix with exactly so many rows may go either way.",
     ),
+    Equivalent(
+        "src/spgrad/ops/products/chain.py",
+        "best_order",
+        "for length in range(1, count):",
+        "for length in range(0, count):",
+        "Products of no factor have no split.",
+    ),
+    Equivalent(
+        "src/spgrad/linalg/solvers/gmres.py",
+        "_Run.finish",
+        "Q, R = torch.linalg.qr(H[:, : k + 1, :k])",
+        "Q, R = torch.linalg.qr(H[:, : k + 2, :k])",
+        "The row that is added holds zeros, which change neither R nor the first row of Q.",
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)
