@@ -50,6 +50,8 @@ MATRIX = {
     "steps": (S(3, None, -2), S(1, None, 2)),
     "outside": (S(-9, 9), S(4, 99)),
     "nothing": (S(3, 1), S(None)),
+    "nothing_before": S(-9, -7, -1),
+    "no_columns_before": (S(None), S(-9, -7, -1)),
     "element": (1, 2),
     "numbers": (np.int64(1), torch.tensor(-1)),
     "list": [3, 0, 3],
