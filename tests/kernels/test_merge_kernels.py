@@ -154,7 +154,7 @@ def test_few_entries_among_many(length, dtype):
 @pytest.mark.parametrize("dtype", INDEX_DTYPES, ids=str)
 @pytest.mark.parametrize("length", [2, 7, 8, 9, 17, 64, 1500])
 def test_runs_of_entries_of_one_operand(length, dtype):
-    """Runs of a and of b alternate in each line and have an entry in common in some; none in all."""
+    """Runs of a and of b alternate in each line, in some with an entry in common."""
     lines = max(BIG // (4 * length), 5)
     line = torch.arange(lines).repeat_interleave(4 * length)
     index = torch.arange(4 * length).repeat(lines)

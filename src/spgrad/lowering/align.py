@@ -113,9 +113,7 @@ def _joined(
     return A._pattern.derive_with(joint.key, B._pattern, find), ready
 
 
-def _aligned(
-    A: SparseTensor, B: SparseTensor, found: _Joint, ready: list[torch.Tensor]
-) -> Aligned:
+def _aligned(A: SparseTensor, B: SparseTensor, found: _Joint, ready: list[torch.Tensor]) -> Aligned:
     of_a, of_b = found.gathers
     ready_a, ready_b = ready or (None, None)
     return Aligned(of_a(stored_values(A), ready_a), of_b(stored_values(B), ready_b), found.pattern)
