@@ -258,3 +258,13 @@ def test_arrays_that_run_backwards():
     ]
     for A in made:
         assert torch.equal(A.to_dense(), expected)
+
+
+@pytest.mark.parametrize("wide", ["indptr", "indices"])
+def test_arrays_of_two_index_dtypes(wide):
+    """SciPy computes with them."""
+    S = scipy_sparse.csr_matrix(np.array([[0.0, 1.0], [2.0, 3.0]]))
+    setattr(S, wide, getattr(S, wide).astype(np.int64))
+    A = spgrad.from_scipy(S)
+    assert A.crow_indices().dtype == A.col_indices().dtype == torch.int64
+    assert A.to_dense().tolist() == S.toarray().tolist()

@@ -58,24 +58,24 @@ def align(A: SparseTensor, B: SparseTensor, where: str, *, name: str = "other") 
     """
     A, B = _in_one_layout(A, B, name)
     joint = _JOINTS[where]
-    return _aligned(A, B, *_joined(A, B, joint, joint.values))
+    return _aligned(A, B, *_join(A, B, joint, joint.values))
 
 
-def added(A: SparseTensor, B: SparseTensor, fn: Callable[..., torch.Tensor]) -> SparseTensor:
+def add_aligned(A: SparseTensor, B: SparseTensor, fn: Callable[..., torch.Tensor]) -> SparseTensor:
     """fn(A, B), where `fn` is torch.add or torch.sub; operands and layout as in `align`."""
     A, B = _in_one_layout(A, B, "other")
     joint = _JOINTS["either"]
     values = joint.values
     if torch.bool not in (A._vals.dtype, B._vals.dtype):
-        values = partial(_sum, fn is torch.sub)
-    found, ready = _joined(A, B, joint, values)
+        values = partial(_union_sum, fn is torch.sub)
+    found, ready = _join(A, B, joint, values)
     if values is not joint.values and ready:
         return on_pattern(ready[0], found.pattern)
     aligned = _aligned(A, B, found, ready)
     return on_pattern(call(fn, aligned.a, aligned.b), aligned.pattern)
 
 
-def _sum(minus: bool, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _union_sum(minus: bool, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return kernels.union_sum(*operands, minus)
 
 
@@ -91,7 +91,7 @@ def _in_one_layout(
     return A, B
 
 
-def _joined(
+def _join(
     A: SparseTensor, B: SparseTensor, joint: _How, values: Any
 ) -> tuple[_Joint, list[torch.Tensor]]:
     """The joint pattern, and what `values` made of the values, if it found the pattern."""

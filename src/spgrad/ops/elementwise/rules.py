@@ -14,7 +14,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
-from spgrad.lowering.align import added, align, known_as_same
+from spgrad.lowering.align import add_aligned, align, known_as_same
 from spgrad.lowering.coalesce import as_summands, without_repeats
 from spgrad.lowering.dense_at import dense_at_elements, times_vector
 from spgrad.lowering.operands import call, call_with, is_sparse, require_factors, sparse_operand
@@ -129,7 +129,7 @@ def _two_sparse(rule: Rule, a: torch.Tensor, b: torch.Tensor) -> SparseTensor:
         if same and torch.bool not in (A._vals.dtype, B._vals.dtype):  # repeats may stay
             return on_pattern(call(rule.fn, stored_values(A), stored_values(B)), first)
         if rule.fn in (torch.add, torch.sub):
-            return added(A, B, rule.fn)
+            return add_aligned(A, B, rule.fn)
     aligned = align(A, B, rule.where)
     return on_pattern(call(rule.fn, aligned.a, aligned.b), aligned.pattern)
 
