@@ -283,9 +283,7 @@ def from_scipy(S: scipy.sparse.sparray | scipy.sparse.spmatrix) -> SparseTensor:
     idx, vals = _from_numpy(source.indices)[:nse], _from_numpy(source.data)[:nse]
     index = torch.promote_types(ptr.dtype, idx.dtype)  # SciPy's own routines take two dtypes too
     layout = LAYOUTS[source.format]
-    return sparse_compressed_tensor(
-        ptr.to(index), idx.to(index), vals, source.shape, layout=layout
-    )
+    return sparse_compressed_tensor(ptr.to(index), idx.to(index), vals, source.shape, layout=layout)
 
 
 def as_operand(x: Any) -> Any:
