@@ -219,6 +219,7 @@ class Batch {
     return p;
   }
 
+  // Merges the keys by steps.
   template <bool kLines>
   Counts merge_steps() {
     const int64_t steps = (a_.size + b_.size) / 2, end_p = a_.size, end_q = b_.size;
@@ -262,8 +263,8 @@ class Batch {
     return long_runs_;
   }
 
-  // Makes elements from `next` on of the keys of a from p on that are less than `limit`, and
-  // returns their number. Also writes some elements after them.
+  // Makes elements from `next` on of the keys from p on that are less than `limit`, and returns
+  // their number. Also writes some elements after them.
   template <bool kLines>
   SPGRAD_INLINE int64_t copy_run(const Side& of, int64_t p, int64_t limit, T* kept, T* other,
                                  int64_t next) {
@@ -280,7 +281,7 @@ class Batch {
     return p - begin;
   }
 
-  // Also counts in ends_[0] the keys of each line that both operands have.
+  // Merges the keys by runs; in ends_[0] it counts the keys of each line that both operands have.
   template <bool kLines>
   int64_t merge_runs() {
     std::fill_n(a_.keys + a_.size, kTogether, std::numeric_limits<int64_t>::max());
@@ -308,9 +309,8 @@ class Batch {
   const Taker<index_t, T>& taker_;
   int64_t batches_ = 0;
   bool long_runs_ = false;
-  int32_t
-      ends_[2][kMostLines];  // for each line that a half reached, the number of its elements so far
-  index_t idx_[2 * kHalf];   // the elements of both halves
+  int32_t ends_[2][kMostLines];  // of each half, by line: the number of elements so far
+  index_t idx_[2 * kHalf];       // the elements of both halves
   T kept_a_[2 * kHalf], kept_b_[2 * kHalf];
 };
 
