@@ -110,7 +110,8 @@ def _join(
             found = _merged_with_values(joint, values, a, b, vals, ready)
         return found or joint.find(a, b)
 
-    return A._pattern.derive_with(joint.key, B._pattern, find), ready
+    key = joint.key
+    return A._pattern.derive_with(key, B._pattern, find), ready
 
 
 def _aligned(A: SparseTensor, B: SparseTensor, found: _Joint, ready: list[torch.Tensor]) -> Aligned:
