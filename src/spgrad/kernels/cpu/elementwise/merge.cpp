@@ -99,12 +99,12 @@ struct Shares {
 };
 
 // These elements without gaps, where chunks wrote them to `wide`. If there is one chunk, the result
-// may be the beginning of `wide`; with `fit`, only if that is at most an eighth longer.
+// may be the beginning of `wide`; with `fit`, it is always in memory of its own size.
 template <class T>
 Tensor side_by_side(Tensor wide, const Shares& shares, bool fit) {
   const auto& [starts, base] = shares;
   const int64_t size = base.back();
-  if (starts.size() == 1 && (!fit || wide.size(0) - size <= size / 8)) {
+  if (starts.size() == 1 && (!fit || wide.size(0) == size)) {
     return torch::stable::narrow(wide, 0, 0, size);
   }
   Tensor made = empty(wide, {size});
@@ -161,7 +161,7 @@ struct CopyTo final : Taker<index_t, T> {
 };
 
 // The pattern of the result, and what is kept of each element's entry of a and of b, in tensors
-// like `like`; with `fit` in memory of about their own size.
+// like `like`; with `fit` in memory of their own size.
 template <bool kUnion, class index_t, class T>
 MergedValues merge_kept(const Operand<index_t, T>& a, const Operand<index_t, T>& b,
                         const Tensor& like_ptr, const Tensor& like, bool fit) {

@@ -127,16 +127,9 @@ def union_values(
     return ptr, idx, take(val_a, from_a), take(val_b, from_b)
 
 
-def _fake_union_sum(
-    ptr_a: Tensor,
-    idx_a: Tensor,
-    val_a: Tensor,
-    ptr_b: Tensor,
-    idx_b: Tensor,
-    val_b: Tensor,
-    minus: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _fake_merge_values(ptr_a, idx_a, val_a, ptr_b, idx_b, val_b)[:3]
+def _fake_union_sum(*operands: Tensor | bool) -> tuple[Tensor, Tensor, Tensor]:
+    *tensors, _minus = operands
+    return _fake_merge_values(*tensors)[:3]  # type: ignore[arg-type]
 
 
 @kernel(
