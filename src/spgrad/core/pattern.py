@@ -373,9 +373,11 @@ def _same_tensor(a: torch.Tensor, b: torch.Tensor) -> bool:
         return True
     if a.shape != b.shape or a.device != b.device or torch.compiler.is_compiling():
         return False
-    if a.dtype == b.dtype and a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
+    if a.dtype != b.dtype:
+        return torch.equal(a.to(torch.int64), b.to(torch.int64))
+    if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
         return True
-    return torch.equal(a.to(torch.int64), b.to(torch.int64))
+    return torch.equal(a, b)
 
 
 def _assert_equal(a: Pattern, b: Pattern, text: str) -> bool:

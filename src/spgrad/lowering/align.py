@@ -140,7 +140,8 @@ def _lines(a: Pattern, b: Pattern) -> _MergeOperands:
     lines = [t for p in (a, b) for t in (_line_of_all(p) if linear else _own_lines(p))]
     dtype = torch.promote_types(lines[0].dtype, lines[2].dtype)
     dtype = index_dtype(dtype, (a.nse + b.nse,))
-    return _MergeOperands(tuple(t.to(dtype).contiguous() for t in lines), linear)
+    lines = [t if t.dtype == dtype else t.to(dtype) for t in lines]
+    return _MergeOperands(tuple(t.contiguous() for t in lines), linear)
 
 
 def _joins_lines(pattern: Pattern) -> bool:

@@ -73,7 +73,9 @@ def lines_of(pattern: Pattern, like: torch.dtype | None = None) -> Lines | None:
         return None
     ptr, idx = (row_pointers(pattern), pattern.indices[0][1]) if pattern.is_coo else pattern.indices
     dtype = like or pattern.indices[0].dtype
-    return Lines(pattern, ptr.to(dtype), idx.to(dtype))
+    if not ptr.dtype == idx.dtype == dtype:
+        ptr, idx = ptr.to(dtype), idx.to(dtype)
+    return Lines(pattern, ptr, idx)
 
 
 class LineRanges(NamedTuple):
