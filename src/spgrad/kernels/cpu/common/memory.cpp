@@ -206,6 +206,19 @@ class Kept {
 };
 #endif
 
+#ifdef __GLIBC__
+// Makes malloc keep the memory of freed results of less than kLeastKept. It gives memory back to
+// the system beyond twice the size of the largest block that the program has freed so far, which
+// is 128 KB at first; then the pages of every result are new. So this frees a block as large as
+// malloc counts. No page of it is ever used.
+struct KeptByMalloc {
+  KeptByMalloc() {
+    void* volatile block = std::malloc((size_t{32} << 20) - 2 * kPage);
+    std::free(block);
+  }
+} const kept_by_malloc;
+#endif
+
 int64_t empty_cache(const Tensor&) {
 #ifdef __linux__
   return static_cast<int64_t>(Kept::instance().empty());
