@@ -112,6 +112,29 @@ def test_merges(name, dtype, order):
     check_merges(b, a)
 
 
+def bands(m, offsets, dtype, *, until=None):
+    """Lines with entries at these distances from the diagonal; at random places from `until` on."""
+    line, offset = torch.arange(m)[:, None], torch.tensor(offsets)
+    idx = line + offset
+    if until is not None:
+        places = torch.rand(m - until, 40).argsort(1)[:, : len(offsets)].sort(1).values
+        idx[until:] = places * (m // 40)
+    inside = (idx >= 0) & (idx < m)
+    ptr = torch.cat([inside.new_zeros(1, dtype=torch.int64), inside.sum(1).cumsum(0)])
+    return ptr.to(dtype), idx[inside].to(dtype)
+
+
+@pytest.mark.parametrize("dtype", INDEX_DTYPES, ids=str)
+@pytest.mark.parametrize("other", [[-69, -1, 0, 1, 70], [-70, 0, 1, 2, 71], [0], [5]], ids=str)
+@pytest.mark.parametrize("until", [None, 6000])
+def test_indices_that_follow_a_rule(until, other, dtype):
+    """To the end, and in the first lines only."""
+    a = bands(9000, [-70, -1, 0, 1, 70], dtype, until=until)
+    b = bands(9000, other, dtype, until=until)
+    check_merges(a, b)
+    check_merges(b, a)
+
+
 @pytest.mark.parametrize("nse", [60, 5000])
 def test_one_operand_sorted(nse):
     a = operand(9, 3000, nse, torch.int32)

@@ -53,11 +53,13 @@ bool lines_ascend(const index_t* ptr, const index_t* idx, int64_t m) {
     });
   });
   if (within == 0) return true;
-  parallel_entries(m, 1, [&](int64_t first, int64_t last) {
+  int64_t begin = 0, end = m;  // the lines that begin at an entry which is not the first one
+  while (begin < end && ptr[begin] == 0) ++begin;
+  while (begin < end && ptr[end - 1] == ptr[m]) --end;
+  parallel_entries(end - begin, 1, [&](int64_t first, int64_t last) {
     int64_t count = 0;
-    for (int64_t i = first; i < last; ++i) {  // without a branch that depends on a line's length
-      const int64_t p = ptr[i], inside = std::clamp<int64_t>(p, 1, ptr[m] - 1);
-      count += (p > 0) & (p < ptr[i + 1]) & descends(inside);
+    for (int64_t i = begin + first; i < begin + last; ++i) {  // no branch depends on a length
+      count += (ptr[i] < ptr[i + 1]) & descends(ptr[i]);
     }
     within.fetch_sub(count, std::memory_order_relaxed);
   });

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "common/targets.h"
+#include "elementwise/branches.h"
 #include "elementwise/insertion.h"
 #include "elementwise/operand.h"
 
@@ -28,8 +29,9 @@ struct Taker {
 // so that no branch depends on the end of a line. There are two ways to merge the keys. By steps,
 // each of which makes one element and takes no branch that depends on the keys; a step waits for
 // the step before, so the keys are cut into two halves whose steps take turns. And by runs: while
-// the next keys are all of one operand, several are copied at a time. Where one operand has few
-// entries, whole lines need no keys: a search finds the place of each of these entries.
+// the next keys are all of one operand, several are copied at a time. Whole lines need no keys
+// where branches can be predicted, or where one operand has few entries: a search finds the place
+// of each of these entries.
 template <bool kUnion, class index_t, class T>
 class Batch {
  public:
@@ -65,6 +67,18 @@ class Batch {
     const index_t *of_a = a_.source.lines.ptr, *of_b = b_.source.lines.ptr;
     const int64_t size_a = of_a[end] - of_a[line], size_b = of_b[end] - of_b[line];
     const bool few_b = size_b <= size_a / kFew, few_a = size_a <= size_b / kFew;
+    const int64_t number = batches_++;
+    const bool in_order = a_.source.lines.order == nullptr && b_.source.lines.order == nullptr;
+    const bool observed = number % kSampled == 1;
+    if (in_order && (observed || branches_.predictable())) {
+      const Made<index_t, T> made{idx_, kept_a_, kept_b_};
+      const int64_t count =
+          observed
+              ? branches_.template merge<true>(a_.source, b_.source, made, line, end, before, ptr)
+              : branches_.template merge<false>(a_.source, b_.source, made, line, end, before, ptr);
+      taker_.take(before, count, {idx_, kept_a_, kept_b_});
+      return count;
+    }
     if (few_a || few_b) {
       const Made<index_t, T> made{idx_, kept_a_, kept_b_}, turned{idx_, kept_b_, kept_a_};
       const int64_t count =
@@ -77,7 +91,7 @@ class Batch {
     const int64_t lines = end - line;
     std::fill_n(ends_[0], lines, 0);
     std::fill_n(ends_[1], lines, 0);
-    if (by_runs()) {
+    if (by_runs(number)) {
       const int64_t count = merge_runs<true>();
       taker_.take(before, count, {idx_, kept_a_, kept_b_});
       int64_t common = 0;
@@ -103,7 +117,7 @@ class Batch {
   int64_t merge_part(int64_t p, int64_t end_p, int64_t q, int64_t end_q, int64_t before) {
     a_.take_part(p, end_p);
     b_.take_part(q, end_q);
-    if (by_runs()) {
+    if (by_runs(batches_++)) {
       const int64_t count = merge_runs<false>();
       taker_.take(before, count, {idx_, kept_a_, kept_b_});
       return count;
@@ -117,6 +131,7 @@ class Batch {
   static constexpr int64_t kMostLines = 1024;
   static constexpr int64_t kFew = 4;  // how many times as many entries the other operand has
   static constexpr int64_t kTogether = 8;
+  static constexpr int64_t kSampled = 32;  // one batch in kSampled is a sample for the others
   static constexpr int64_t kHalf = kEntries + kTogether;  // elements that one half makes, at most
   static constexpr int kShift = 48;
   static constexpr int64_t kIndex = (int64_t{1} << kShift) - 1;
@@ -242,12 +257,10 @@ class Batch {
                 {idx_ + kHalf, kept_a_ + kHalf, kept_b_ + kHalf});
   }
 
-  // Whether it is faster to merge the keys by runs: where one operand has far fewer keys, and where
-  // a sample of the keys of both is followed by several of the same operand. Looks at a sample of
-  // one batch in kSampled.
-  bool by_runs() {
-    constexpr int64_t kSampled = 16, kSamples = 16;
-    const int64_t number = batches_++;
+  // Whether it is faster to merge the keys of a batch by runs: where one operand has far fewer
+  // keys, and where a sample of the keys of both is followed by several of the same operand.
+  bool by_runs(int64_t number) {
+    constexpr int64_t kSamples = 16;
     if (a_.size <= b_.size / kFew || b_.size <= a_.size / kFew) return true;
     if (number % kSampled == 0) {
       int64_t followed = 0;
@@ -308,6 +321,7 @@ class Batch {
   Side a_, b_;
   const Taker<index_t, T>& taker_;
   int64_t batches_ = 0;
+  Branches<kUnion, index_t, T> branches_;
   bool long_runs_ = false;
   int32_t ends_[2][kMostLines];  // of each half, by line: the number of elements so far
   index_t idx_[2 * kHalf];       // the elements of both halves
