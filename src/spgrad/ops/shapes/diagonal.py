@@ -308,7 +308,8 @@ def _to_diagonal(pattern: Pattern, offset: int) -> Gather:
         sizes = (*pattern.batch, length)
         place = torch.arange(math.prod(sizes), device=pattern.device)
         *batch, along = unraveled(place, sizes)
-        at = [*batch, along - min(offset, 0), along + max(offset, 0)]
+        row, col = (along + by if by else along for by in (max(-offset, 0), max(offset, 0)))
+        at = [*batch, row, col]
         return Gather(entries_at(pattern, at), pattern.elements)
     indices = pattern.indices[0].to(torch.int64)
     along = indices[-2] + min(offset, 0)

@@ -7,6 +7,7 @@
 #include "common/arguments.h"
 #include "common/dispatch.h"
 #include "common/payload.h"
+#include "common/search.h"
 #include "common/threads.h"
 
 namespace spgrad {
@@ -40,23 +41,12 @@ struct Range {
     if (count > 0) low = std::min(first, end), high = std::max(first, end) + 1;
   }
 
-  // The number of entries of a line below a bound: counted in short lines, found by a search in
-  // long ones.
-  int64_t below(int64_t line, int64_t bound) const {
-    constexpr int64_t kShort = 32;
-    const index_t *begin = idx + ptr[line], *end = idx + ptr[line + 1];
-    if (end - begin > kShort) {
-      const auto less = [](index_t index, int64_t limit) { return index < limit; };
-      return std::lower_bound(begin, end, bound, less) - begin;
-    }
-    int64_t found = 0;
-    for (const index_t* p = begin; p < end; ++p) found += *p < bound;
-    return found;
-  }
-
   // Writes the first entry between the bounds, and returns how many entries are selected.
-  index_t measure(int64_t line, index_t* start) const {
-    const int64_t begin = ptr[line] + below(line, low), end = ptr[line] + below(line, high);
+  index_t measure(int64_t line, LineSearch<index_t>* first, LineSearch<index_t>* behind,
+                  index_t* start) const {
+    const index_t *of_line = idx + ptr[line], *of_next = idx + ptr[line + 1];
+    const int64_t begin = ptr[line] + first->below(of_line, of_next, low);
+    const int64_t end = ptr[line] + behind->below(of_line, of_next, high);
     *start = static_cast<index_t>(begin);
     if (stride == 1) return static_cast<index_t>(end - begin);
     index_t selected = 0;
@@ -105,7 +95,10 @@ Selected select_range(const Tensor& ptr, const Tensor& idx, int64_t first, int64
   Tensor new_ptr = empty(ptr, {m + 1});
   index_t* out_ptr = mutable_data<index_t>(new_ptr);
   parallel_rows(range.ptr, m, 1, [&](int64_t from, int64_t to) {
-    for (int64_t i = from; i < to; ++i) out_ptr[i + 1] = range.measure(i, &starts[i]);
+    LineSearch<index_t> begin, end;
+    for (int64_t i = from; i < to; ++i) {
+      out_ptr[i + 1] = range.measure(i, &begin, &end, &starts[i]);
+    }
   });
   scan(out_ptr, m);
   const int64_t nse = out_ptr[m];
@@ -356,10 +349,10 @@ Selected select_columns_op(const Tensor& ptr, const Tensor& idx, const Tensor& i
 template <class index_t>
 void locate(const index_t* ptr, const index_t* idx, const int64_t* line, const int64_t* index,
             int64_t first, int64_t last, int64_t* found) {
+  LineSearch<index_t> search;
   for (int64_t i = first; i < last; ++i) {
     const index_t *begin = idx + ptr[line[i]], *end = idx + ptr[line[i] + 1];
-    const auto less = [](index_t entry, int64_t wanted) { return entry < wanted; };
-    const index_t* at = std::lower_bound(begin, end, index[i], less);
+    const index_t* const at = begin + search.below(begin, end, index[i]);
     found[i] = at != end && *at == index[i] ? at - idx : -1;
   }
 }
@@ -373,11 +366,11 @@ Tensor locate_op(const Tensor& ptr, const Tensor& idx, const Tensor& line, const
   Tensor found = empty(line, {line.size(0)});
   dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
     const int64_t* lines = data<int64_t>(line);
-    const int64_t m = ptr.size(0) - 1;
-    for (int64_t i = 0; i < line.size(0); ++i) {
+    const int64_t m = ptr.size(0) - 1, points = line.size(0);
+    for (int64_t i = 0; i < points; ++i) {
       STD_TORCH_CHECK(0 <= lines[i] && lines[i] < m, "spgrad: line ", lines[i], " of ", m, ".");
     }
-    parallel_entries(line.size(0), kCost, [&](int64_t first, int64_t last) {
+    parallel_entries(points, kCost, [&](int64_t first, int64_t last) {
       locate(data<index_t>(ptr), data<index_t>(idx), lines, data<int64_t>(index), first, last,
              mutable_data<int64_t>(found));
     });

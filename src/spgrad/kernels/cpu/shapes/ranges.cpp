@@ -4,6 +4,7 @@
 
 #include "common/arguments.h"
 #include "common/dispatch.h"
+#include "common/search.h"
 #include "common/threads.h"
 
 namespace spgrad {
@@ -167,10 +168,10 @@ Tensor cut_lines_op(const Tensor& ptr, const Tensor& idx, const Tensor& bound) {
     const int64_t* bounds = data<int64_t>(bound);
     index_t* out = mutable_data<index_t>(cut);
     parallel_entries(m, 16, [&](int64_t first, int64_t last) {
+      LineSearch<index_t> search;
       for (int64_t i = first; i < last; ++i) {
-        const index_t* found =
-            std::lower_bound(indices + starts[i], indices + starts[i + 1], bounds[i]);
-        out[i] = static_cast<index_t>(found - indices);
+        const index_t *begin = indices + starts[i], *end = indices + starts[i + 1];
+        out[i] = static_cast<index_t>(starts[i] + search.below(begin, end, bounds[i]));
       }
     });
   });
