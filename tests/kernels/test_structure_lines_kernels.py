@@ -58,6 +58,44 @@ def test_cuts(shape, dtype):
 
 
 @dtypes
+def test_cuts_at_the_place_of_the_line_before(dtype):
+    """In lines of a band, some of which are short or have other bounds."""
+    m = 400
+    idx = torch.arange(m)[:, None] + torch.tensor([0, 3, 4, 9])
+    kept = torch.ones_like(idx).bool()
+    kept[50] = False
+    kept[90, 1:] = kept[130, :3] = False
+    ptr = torch.cat([torch.zeros(1).long(), kept.sum(1).cumsum(0)]).to(dtype)
+    idx = idx[kept].to(dtype)
+    for above in range(11):
+        bound = torch.arange(m) + above
+        bound[200:203] += torch.tensor([-4, 4, 1000])
+        check("cut_lines", ptr, idx, bound)
+        check("locate", ptr, idx, torch.arange(m), bound)
+
+
+@sizes
+@dtypes
+@pytest.mark.parametrize("beside", [False, True])
+def test_joined_lines(shape, dtype, beside):
+    m, n, nse = shape
+    own = [
+        sorted_lines(m, n, nse, dtype),
+        sorted_lines(m, n, 0, dtype),
+        sorted_lines(m, n, nse, dtype),
+    ]
+    if not beside:
+        own.append(sorted_lines(4, 9, 20, dtype))
+    for parts in (own[:1], own[:2], own, own[1:2] * 2):
+        ptr, idx = map(list, zip(*parts, strict=True))
+        shift = [7 * j for j in range(len(parts))]
+        for like in (torch.randn(9), torch.rand(9) < 0.5, torch.randn(9, dtype=torch.complex128)):
+            val = [torch.randn(i.numel()).to(like.dtype) for i in idx]
+            check("join_lines", ptr, idx, shift, val, beside)
+        check("join_lines", ptr, idx, shift, [], beside)
+
+
+@dtypes
 @pytest.mark.parametrize("other", [(3, 4, 5), (2, 2, 0), (40, 60, 70)])
 def test_kronecker_products(other, dtype):
     for shape in ((5, 7, 12), (0, 4, 0), (300, 50, 900)):
@@ -95,6 +133,12 @@ def test_malformed_calls_are_refused():
         (kernels.join_ranges, (one.int(), one, one + 1, one, 2, False)),
         (kernels.take_ranges, (one, one, one, one + 1, 2, False)),
         (kernels.cut_lines, (one, one[:1], one)),
+        (kernels.join_lines, ([one], [one[:1]], [0, 1], [], True)),
+        (kernels.join_lines, ([one], [one[:1]], [0], [one, one], True)),
+        (kernels.join_lines, ([one], [one], [0], [], False)),
+        (kernels.join_lines, ([one], [one[:1]], [0], [one], False)),
+        (kernels.join_lines, ([one, one[:1]], [one[:1], one[:0]], [0, 0], [], True)),
+        (kernels.join_lines, ([one, one.int()], [one[:1], one[:1].int()], [0, 0], [], True)),
         (kernels.kron_lines, (one, one[:1], one.int(), one[:1], 2)),
         (kernels.group_blocks, (one, one[:1], 2, 2, False)),
     ]

@@ -79,6 +79,7 @@ from spgrad.kernels.reference.reductions.segment import segment_arg, segment_exp
 from spgrad.kernels.reference.reductions.softmax import segment_softmax, segment_softmax_backward
 from spgrad.kernels.reference.sampling.neighbors import relabel_lines, sample_lines
 from spgrad.kernels.reference.sampling.walks import random_walks
+from spgrad.kernels.reference.shapes.join_lines import join_lines
 from spgrad.kernels.reference.shapes.kron import kron_lines
 from spgrad.kernels.reference.shapes.ranges import cut_lines, join_ranges, take_ranges
 from spgrad.kernels.reference.shapes.transpose_dense import transpose_dense
@@ -160,6 +161,7 @@ __all__ = [
     "incomplete_lu",
     "intersection",
     "intersection_values",
+    "join_lines",
     "join_ranges",
     "kron_lines",
     "krylov_active",

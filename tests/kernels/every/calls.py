@@ -94,6 +94,7 @@ def _structure(ptr, idx, perm):
         "group_blocks": (even, idx, 2, 4, False, val),
         "intersection": (ptr, idx, *other),
         "intersection_values": (ptr, idx, val, *other, numbers(len(other[1]))),
+        "join_lines": ([ptr, ptr], [idx, idx], [0, NUM_COLS], [val, -val], True),
         "join_ranges": (idx, begin, end, idx.new_tensor([5]), n, True),
         "kron_lines": (ptr, idx, ptr.new_tensor([0, 2, 3]), ptr.new_tensor([0, 1, 1]), 2),
         "list_lines": (ptr, idx, val, torch.randint(m, (m,))),

@@ -18,27 +18,26 @@ from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.align import align
 from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.gather import Gather
 from spgrad.lowering.operands import require_dim, sparse_operand
-from spgrad.lowering.ranges import LineRanges, joined, lines_of
 from spgrad.lowering.rebuild import (
     COO,
     Found,
-    InRanges,
     Like,
     Move,
     Placed,
     assembled,
     coordinates,
-    finished,
     flat_values,
     last_used,
     positions,
     sparse_dims,
 )
+from spgrad.ops.shapes.lines import Joined, lines_behind, lines_beside, movable_values
 from spgrad.ops.shapes.shape import same_elements, unsqueeze
 from spgrad.public import public_op
 
-_Build = Callable[[Sequence[Pattern]], Found | InRanges]
+_Build = Callable[[Sequence[Pattern], list[torch.Tensor]], Found | Joined]
 
 _JOINED: dict[Any, tuple[tuple[weakref.ref[Pattern], ...], Move]] = {}
 """The last joins, by the patterns of their operands, while these live.
@@ -168,12 +167,13 @@ def block_diag(*tensors: torch.Tensor) -> SparseTensor:
     shape = (m, k)
     checks.require_addressable(shape)
 
-    def build(patterns: Sequence[Pattern]) -> Found | InRanges:
+    def build(patterns: Sequence[Pattern], vals: list[torch.Tensor]) -> Found | Joined:
         if _of_one_compressed_layout(patterns):
             first = patterns[0]
             plain = 1 if first.compressed_by_rows else 0
             step = (first.blocksize or (1, 1))[plain]
-            return _stacked_lines(patterns, shape, [start[plain] // step for start in starts])
+            shifts = [start[plain] // step for start in starts[:-1]]
+            return lines_behind(patterns, shape, shifts, vals)
         return _joined_coordinates(patterns, shape, lambda i, x: _shifted(x, starts[i]), 0, like)
 
     return _concatenated(operands, ("block_diag",), build)
@@ -225,10 +225,10 @@ def _cat(operands: list[SparseTensor], at: int) -> SparseTensor:
     like = _layout_of(operands[0])
     checks.require_addressable(shape)
 
-    def build(patterns: Sequence[Pattern]) -> Found | InRanges:
+    def build(patterns: Sequence[Pattern], vals: list[torch.Tensor]) -> Found | Joined:
         if _of_one_compressed_layout(patterns) and _joins_whole_lines(first, at):
-            return _stacked_lines(patterns, shape, [0] * len(patterns))
-        found = _ranges(patterns, shape, at, starts) if at else None
+            return lines_behind(patterns, shape, [0] * len(patterns), vals)
+        found = lines_beside(patterns, shape, at, starts, vals) if at else None
         if found is not None:
             return found
         ahead = (0,) * at
@@ -279,27 +279,34 @@ def _concatenated(
     build: _Build,
 ) -> SparseTensor:
     """One tensor of the elements of all operands, where `build` puts them; differentiable."""
-    made = _kept_join(key, [A._pattern for A in operands], build)
-    vals = torch.cat([flat_values(A) for A in operands])
-    vals = made.gather(vals)
+    made, vals = _kept_join(key, operands, build)
+    if vals is None:
+        vals = made.gather(torch.cat([flat_values(A) for A in operands]))
     return on_pattern(vals.view(made.pattern.values_shape), made.pattern)
 
 
 def _kept_join(
     key: tuple[Any, ...],
-    patterns: Sequence[Pattern],
+    operands: Sequence[SparseTensor],
     build: _Build,
-) -> Move:
+) -> tuple[Move, torch.Tensor | None]:
+    """How the elements move, and the new values if this call found the pattern and moved them."""
+    patterns = [A._pattern for A in operands]
     where = (*key, *map(id, patterns))
+    moved: list[torch.Tensor] = []
 
     def forget(_: Any) -> None:
         _JOINED.pop(where, None)
 
     def make() -> Any:
-        made = finished(build(patterns), sum(p.elements for p in patterns))
+        found = build(patterns, movable_values(operands))
+        if isinstance(found, Joined) and found.vals is not None:
+            moved.append(found.vals)
+        made = Move(found.pattern, Gather(found.entry, sum(p.elements for p in patterns)))
         return tuple(weakref.ref(p, forget) for p in patterns), made
 
-    return last_used(_JOINED, where, make, patterns)[1]
+    made = last_used(_JOINED, where, make, patterns)[1]
+    return made, moved[0] if moved else None
 
 
 def _of_one_compressed_layout(patterns: Sequence[Pattern]) -> bool:
@@ -308,48 +315,6 @@ def _of_one_compressed_layout(patterns: Sequence[Pattern]) -> bool:
     return not first.is_coo and all(
         p.layout == first.layout and p.blocksize == first.blocksize for p in patterns
     )
-
-
-def _stacked_lines(
-    patterns: Sequence[Pattern], shape: tuple[int, ...], shifts: Sequence[int]
-) -> Found:
-    """The lines of compressed patterns one after the other, plain indices shifted."""
-    like = functools.reduce(torch.promote_types, (p.indices[0].dtype for p in patterns))
-    dtype = index_dtype(like, (*shape, sum(p.nse for p in patterns)))
-    starts = [0, *itertools.accumulate(p.nse for p in patterns)]
-    pointers = [p.indices[0].to(dtype) for p in patterns]
-    ptr = torch.cat(
-        [pointers[0][:1], *(q[1:] + start for q, start in zip(pointers, starts, strict=False))]
-    )
-    plain = [p.indices[1].to(dtype) for p in patterns]
-    idx = torch.cat([q + s if s else q for q, s in zip(plain, shifts, strict=False)])
-    return Found(Pattern.from_spec(patterns[0].spec, shape, (ptr, idx)), None)
-
-
-def _ranges(
-    patterns: Sequence[Pattern], shape: tuple[int, ...], at: int, starts: Sequence[int]
-) -> InRanges | None:
-    """The patterns joined line by line, if they are of one layout that has lines."""
-    layout = patterns[0].layout
-    count = sum(p.nse for p in patterns)
-    own = functools.reduce(torch.promote_types, (p.indices[0].dtype for p in patterns))
-    dtype = index_dtype(own, (*shape, count))
-    parts = [lines_of(p, dtype) if p.layout == layout else None for p in patterns]
-    first = parts[0]
-    if first is None or any(part is None for part in parts):
-        return None
-    parts = [part for part in parts if part is not None]
-    before = itertools.accumulate((p.nse for p in patterns), initial=0)
-    behind = [(x.starts() + n, x.ends() + n) for x, n in zip(parts, before, strict=False)]
-    idx = torch.cat([x.idx for x in parts])
-    if at == first.idx_dim:  # the lines of all, one behind the other
-        begin, end = (torch.stack(side, -1) for side in zip(*behind, strict=True))
-        ranges = LineRanges(begin, end, starts[: len(parts)], count)
-    else:
-        by = first.line_dims.index(at)
-        begin, end = (torch.cat(side, by) for side in zip(*behind, strict=True))
-        ranges = LineRanges(begin, end, count=count)
-    return joined(patterns[0], shape, idx, ranges)
 
 
 def _joined_coordinates(
