@@ -149,6 +149,20 @@ def test_the_environment_says_how_much_is_kept(megabytes, kept):
 
 
 @needs_kernels
+def test_smaller_results_have_no_new_pages_either():
+    """Each result has 256 pages; glibc gives the first ones back unless it is told to keep them."""
+    script = """
+import resource
+def faults(): return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(5): y = [result(1), result(1)]; del y
+before = faults()
+for _ in range(20): y = [result(1), result(1)]; del y
+print(faults() - before)
+"""
+    assert int(run(script)) < 2000
+
+
+@needs_kernels
 def test_more_than_the_limit_is_never_kept():
     script = "y = result(24); del y; y = result(8); del y; print(spgrad.empty_cache() // 2**20)"
     assert run(script, SPGRAD_CACHE_MB="16") == "8"
