@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import spgrad
 from spgrad import graph, linalg, nn, support, testing
@@ -37,6 +38,9 @@ FUNCTIONS = {
     "embedding_bag": lambda A: spgrad.embedding_bag(torch.tensor([[0, 3], [1, 1]]), A),
     "index_add": lambda A: spgrad.index_add(A, 0, torch.tensor([2, 2, 0, 3]), A),
     "sspaddmm": lambda A: spgrad.sspaddmm(A, A, torch.ones(N, N, dtype=F64)),
+    "cat of rows": lambda A: spgrad.cat([A, A * 2], 0),
+    "cat of columns": lambda A: spgrad.cat([A, A * 2], 1),
+    "block_diag": lambda A: spgrad.block_diag(A, A * 2),
     "block_array": lambda A: spgrad.block_array([[A, None], [None, A]]),
     "expm_multiply": lambda A: linalg.expm_multiply(A, X),
     "solve": lambda A: linalg.solve(near_diagonal(A), X),
@@ -81,6 +85,18 @@ def test_transforms_agree_with_autograd(name, layout):
     testing.assert_close(torch.func.vmap(value)(several), torch.stack([*map(value, several)]))
     each = torch.stack([*map(gradient, several)])
     testing.assert_close(torch.func.vmap(gradient)(several), each)
+
+
+@pytest.mark.parametrize("join", ["cat of rows", "cat of columns", "block_diag"])
+@pytest.mark.parametrize("layout", support.ALL)
+def test_a_first_join_in_forward_mode(layout, join):
+    """The kernel that finds the joined pattern moves values too, which would lose the tangents."""
+    A = testing.random_sparse((N, N), LAYOUTS[layout], dtype=F64)
+    vals, t = A._vals, torch.randn_like(A._vals)
+    with forward_ad.dual_level():
+        joined = FUNCTIONS[join](spgrad.from_values(forward_ad.make_dual(vals, t), A.pattern))
+        tangent = forward_ad.unpack_dual(joined.to_dense()).tangent
+    testing.assert_close(tangent, FUNCTIONS[join](spgrad.from_values(t, A.pattern)).to_dense())
 
 
 @pytest.mark.parametrize("name", ["prune", "topk"])

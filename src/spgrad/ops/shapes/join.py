@@ -293,13 +293,15 @@ def _kept_join(
     """How the elements move, and the new values if this call found the pattern and moved them."""
     patterns = [A._pattern for A in operands]
     where = (*key, *map(id, patterns))
+    # before the transforms of torch.func are left
+    vals = [] if where in _JOINED else movable_values(operands)
     moved: list[torch.Tensor] = []
 
     def forget(_: Any) -> None:
         _JOINED.pop(where, None)
 
     def make() -> Any:
-        found = build(patterns, movable_values(operands))
+        found = build(patterns, vals)
         if isinstance(found, Joined) and found.vals is not None:
             moved.append(found.vals)
         made = Move(found.pattern, Gather(found.entry, sum(p.elements for p in patterns)))
