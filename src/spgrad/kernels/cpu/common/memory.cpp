@@ -63,7 +63,7 @@ constexpr void count_live(int64_t) {}
 // The smallest result whose memory is kept here. That of smaller ones malloc keeps, up to 32 MB.
 constexpr size_t kLeastKept = 4 << 20;
 
-constexpr size_t kPage = 4096;
+constexpr size_t kPage = 4096, kHuge = 2 << 20;
 
 // Asks for huge pages: 2 MB at a time, page faults cost less than half. NumPy does so from 4 MB on.
 void prefer_huge_pages(void* start, size_t bytes) {
@@ -149,7 +149,6 @@ class Kept {
     uint64_t since;  // taken_ when it was freed
   };
 
-  static constexpr size_t kHuge = 2 << 20;
   // A block that so many later results did not take is dropped when a new block is made.
   static constexpr uint64_t kUnused = 32;
 
@@ -316,6 +315,14 @@ Memory::~Memory() {
   }
 #endif
   std::free(start_);
+}
+
+void Memory::trim(size_t bytes) noexcept {
+#ifdef __linux__
+  const size_t used = (bytes + kHuge - 1) / kHuge * kHuge;  // a huge page is not split
+  if (kept_ && used < bytes_)
+    madvise(static_cast<char*>(start_) + used, bytes_ - used, MADV_DONTNEED);
+#endif
 }
 
 Tensor Memory::become(const Tensor& like, std::initializer_list<int64_t> size,

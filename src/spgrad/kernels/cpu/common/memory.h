@@ -102,13 +102,20 @@ class Memory {
 
   void* start() const { return start_; }
 
+  // Whether it goes back to the memory that is kept, as that of large tensors does.
+  bool is_kept() const { return kept_; }
+
+  // Gives the pages behind the first `bytes` bytes back to the system. Memory that is not kept
+  // stays as it is.
+  void trim(size_t bytes) noexcept;
+
   // A tensor on like's device which owns the memory from now on.
   Tensor become(const Tensor& like, std::initializer_list<int64_t> size, ScalarType dtype) &&;
 
  private:
   void* start_ = nullptr;
   size_t bytes_ = 0;
-  bool kept_ = false;  // goes back to the memory that is kept, not to malloc
+  bool kept_ = false;  // not from malloc
 };
 
 }  // namespace spgrad

@@ -26,10 +26,18 @@ class Branches {
     if (kObserved) steps_ = surprises_ = 0;
     int64_t next = 0;
     for (int64_t i = line; i < end; ++i) {
-      next = part<kObserved>(a, b, of_a[i], of_a[i + 1], of_b[i], of_b[i + 1], made, next);
+      next = entries<kObserved>(a, b, of_a[i], of_a[i + 1], of_b[i], of_b[i + 1], made, next);
       ptr[i + 1] = static_cast<index_t>(before + next);
     }
     return next;
+  }
+
+  // The same for entries [p, end_p) of a and [q, end_q) of b, which are parts of one line.
+  template <bool kObserved>
+  int64_t merge_part(const Source& a, const Source& b, int64_t p, int64_t end_p, int64_t q,
+                     int64_t end_q, Made<index_t, T> made) {
+    if (kObserved) steps_ = surprises_ = 0;
+    return entries<kObserved>(a, b, p, end_p, q, end_q, made, 0);
   }
 
   // Whether so few of the branches that were observed last would be mispredicted that no other way
@@ -55,8 +63,8 @@ class Branches {
   // Merges entries [p, end_p) of a line of a and [q, end_q) of b into elements from `next` on, and
   // returns the number after the last.
   template <bool kObserved>
-  SPGRAD_INLINE int64_t part(const Source& a, const Source& b, int64_t p, int64_t end_p, int64_t q,
-                             int64_t end_q, Made<index_t, T> made, int64_t next) {
+  SPGRAD_INLINE int64_t entries(const Source& a, const Source& b, int64_t p, int64_t end_p,
+                                int64_t q, int64_t end_q, Made<index_t, T> made, int64_t next) {
     const index_t *idx_a = a.lines.idx, *idx_b = b.lines.idx;
     const T none = Source::if_present(T{}, false);
     const auto write = [&](index_t index, T from_a, T from_b) {

@@ -98,25 +98,54 @@ struct Shares {
   List<int64_t> starts, base;
 };
 
-// These elements without gaps, where chunks wrote them to `wide`. If there is one chunk, the result
-// may be the beginning of `wide`; with `fit`, it is always in memory of its own size.
+// Room for all elements that a merge could make, of T. The elements that it made become a tensor.
 template <class T>
-Tensor side_by_side(Tensor wide, const Shares& shares, bool fit) {
-  const auto& [starts, base] = shares;
-  const int64_t size = base.back();
-  if (starts.size() == 1 && (!fit || wide.size(0) == size)) {
-    return torch::stable::narrow(wide, 0, 0, size);
-  }
-  Tensor made = empty(wide, {size});
-  T* const to = static_cast<T*>(made.mutable_data_ptr());
-  const T* const from = static_cast<const T*>(wide.const_data_ptr());
-  parallel_entries(starts.size(), kSerialWork, [&](int64_t first, int64_t last) {
-    for (int64_t chunk = first; chunk < last; ++chunk) {
-      std::copy_n(from + starts[chunk], base[chunk + 1] - base[chunk], to + base[chunk]);
+class Room {
+ public:
+  Room(const Tensor& like, int64_t most) : like_(like), memory_(sizeof(T) * most) {
+    if (memory_.is_kept()) {
+      start_ = static_cast<T*>(memory_.start());
+    } else {
+      memory_ = Memory();
+      tensor_ = empty(like, {most});
+      start_ = static_cast<T*>(tensor_.mutable_data_ptr());
     }
-  });
-  return made;
-}
+  }
+
+  T* start() const { return start_; }
+
+  // The elements without gaps. The tensor has memory of its own size; without `fit`, that of a
+  // small result of one chunk may be larger.
+  Tensor fitted(const Shares& shares, bool fit) && {
+    const auto& [starts, base] = shares;
+    const int64_t size = base.back();
+    if (memory_.is_kept()) {
+      for (size_t chunk = 1; chunk < starts.size(); ++chunk) {
+        const T* const from = start_ + starts[chunk];
+        std::copy_n(from, base[chunk + 1] - base[chunk], start_ + base[chunk]);
+      }
+      memory_.trim(sizeof(T) * size);
+      return std::move(memory_).become(like_, {size}, like_.scalar_type());
+    }
+    if (starts.size() == 1 && (!fit || tensor_.size(0) == size)) {
+      return torch::stable::narrow(tensor_, 0, 0, size);
+    }
+    Tensor made = empty(like_, {size});
+    T* const to = static_cast<T*>(made.mutable_data_ptr());
+    parallel_entries(starts.size(), kSerialWork, [&](int64_t first, int64_t last) {
+      for (int64_t chunk = first; chunk < last; ++chunk) {
+        std::copy_n(start_ + starts[chunk], base[chunk + 1] - base[chunk], to + base[chunk]);
+      }
+    });
+    return made;
+  }
+
+ private:
+  const Tensor& like_;
+  Memory memory_;
+  Tensor tensor_;  // if the memory is not kept
+  T* start_;
+};
 
 // Merges two operands. The indices of a line are distinct, in any order; those of the result
 // ascend. Threads take equal shares of the merge, which may begin and end within lines; the result
@@ -166,17 +195,15 @@ template <bool kUnion, class index_t, class T>
 MergedValues merge_kept(const Operand<index_t, T>& a, const Operand<index_t, T>& b,
                         const Tensor& like_ptr, const Tensor& like, bool fit) {
   const int64_t most = kUnion ? a.lines.nse + b.lines.nse : a.lines.nse;
-  Tensor ptr = empty(like_ptr, {a.lines.m + 1}), idx = empty(like_ptr, {most});
-  Tensor of_a = empty(like, {most}), of_b = empty(like, {most});
-  index_t* const indices = mutable_data<index_t>(idx);
-  T* const kept_a = static_cast<T*>(of_a.mutable_data_ptr());
-  T* const kept_b = static_cast<T*>(of_b.mutable_data_ptr());
+  Tensor ptr = empty(like_ptr, {a.lines.m + 1});
+  Room<index_t> idx(like_ptr, most);
+  Room<T> of_a(like, most), of_b(like, most);
   const auto taker_from = [&](int64_t start) {
-    return CopyTo<index_t, T>({indices + start, kept_a + start, kept_b + start});
+    return CopyTo<index_t, T>({idx.start() + start, of_a.start() + start, of_b.start() + start});
   };
   const Shares shares = merge<kUnion>(a, b, mutable_data<index_t>(ptr), taker_from);
-  return {ptr, side_by_side<index_t>(idx, shares, true), side_by_side<T>(of_a, shares, fit),
-          side_by_side<T>(of_b, shares, fit)};
+  return {ptr, std::move(idx).fitted(shares, true), std::move(of_a).fitted(shares, fit),
+          std::move(of_b).fitted(shares, fit)};
 }
 
 // out (count,) is a + b, or a - b. a and b hold the bits of scalar_t.
@@ -298,16 +325,14 @@ Sum union_sum_op(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& val_a, 
           const Ascending<index_t> a(ptr_a, idx_a), b(ptr_b, idx_b);
           const Operand<index_t, T> of_a{a, static_cast<const T*>(val_a.const_data_ptr())};
           const Operand<index_t, T> of_b{b, static_cast<const T*>(val_b.const_data_ptr())};
-          Tensor ptr = empty(ptr_a, {a.m + 1}), idx = empty(ptr_a, {a.nse + b.nse});
-          Tensor sum = empty(val_a, {a.nse + b.nse});
-          index_t* const indices = mutable_data<index_t>(idx);
-          scalar_t* const sums = mutable_data<scalar_t>(sum);
+          Tensor ptr = empty(ptr_a, {a.m + 1});
+          Room<index_t> idx(ptr_a, a.nse + b.nse);
+          Room<scalar_t> sum(val_a, a.nse + b.nse);
           const auto taker_from = [&](int64_t start) {
-            return AddTo<index_t, T, scalar_t>(indices + start, sums + start, minus);
+            return AddTo<index_t, T, scalar_t>(idx.start() + start, sum.start() + start, minus);
           };
           const Shares shares = merge<true>(of_a, of_b, mutable_data<index_t>(ptr), taker_from);
-          found = {ptr, side_by_side<index_t>(idx, shares, true),
-                   side_by_side<scalar_t>(sum, shares, true)};
+          found = {ptr, std::move(idx).fitted(shares, true), std::move(sum).fitted(shares, true)};
         }
       });
     });

@@ -68,16 +68,11 @@ class Batch {
     const int64_t size_a = of_a[end] - of_a[line], size_b = of_b[end] - of_b[line];
     const bool few_b = size_b <= size_a / kFew, few_a = size_a <= size_b / kFew;
     const int64_t number = batches_++;
-    const bool in_order = a_.source.lines.order == nullptr && b_.source.lines.order == nullptr;
-    const bool observed = number % kSampled == 1;
-    if (in_order && (observed || branches_.predictable())) {
-      const Made<index_t, T> made{idx_, kept_a_, kept_b_};
-      const int64_t count =
-          observed
-              ? branches_.template merge<true>(a_.source, b_.source, made, line, end, before, ptr)
-              : branches_.template merge<false>(a_.source, b_.source, made, line, end, before, ptr);
-      taker_.take(before, count, {idx_, kept_a_, kept_b_});
-      return count;
+    if (takes_branches(number)) {
+      return by_branches(number, before, [&]<bool kObserved>(const Made<index_t, T>& made) {
+        return branches_.template merge<kObserved>(a_.source, b_.source, made, line, end, before,
+                                                   ptr);
+      });
     }
     if (few_a || few_b) {
       const Made<index_t, T> made{idx_, kept_a_, kept_b_}, turned{idx_, kept_b_, kept_a_};
@@ -115,9 +110,16 @@ class Batch {
 
   // Merges entries [p, end_p) of a with [q, end_q) of b, which are parts of one line.
   int64_t merge_part(int64_t p, int64_t end_p, int64_t q, int64_t end_q, int64_t before) {
+    const int64_t number = batches_++;
+    if (takes_branches(number)) {
+      return by_branches(number, before, [&]<bool kObserved>(const Made<index_t, T>& made) {
+        return branches_.template merge_part<kObserved>(a_.source, b_.source, p, end_p, q, end_q,
+                                                        made);
+      });
+    }
     a_.take_part(p, end_p);
     b_.take_part(q, end_q);
-    if (by_runs(batches_++)) {
+    if (by_runs(number)) {
       const int64_t count = merge_runs<false>();
       taker_.take(before, count, {idx_, kept_a_, kept_b_});
       return count;
@@ -255,6 +257,22 @@ class Batch {
     taker_.take(before, counts.first, {idx_, kept_a_, kept_b_});
     taker_.take(before + counts.first, counts.second,
                 {idx_ + kHalf, kept_a_ + kHalf, kept_b_ + kHalf});
+  }
+
+  // Whether the branches of a batch are observed; whether it is merged by branches.
+  static bool observes(int64_t number) { return number % kSampled == 1; }
+  bool takes_branches(int64_t number) const {
+    if (a_.source.lines.order != nullptr || b_.source.lines.order != nullptr) return false;
+    return observes(number) || branches_.predictable();
+  }
+
+  template <class Merge>
+  int64_t by_branches(int64_t number, int64_t before, const Merge& merge) {
+    const Made<index_t, T> made{idx_, kept_a_, kept_b_};
+    const int64_t count = observes(number) ? merge.template operator()<true>(made)
+                                           : merge.template operator()<false>(made);
+    taker_.take(before, count, {idx_, kept_a_, kept_b_});
+    return count;
   }
 
   // Whether it is faster to merge the keys of a batch by runs: where one operand has far fewer
