@@ -230,12 +230,20 @@ def test_keys_that_collide():
     check_merges(*one_line(keys[torch.randperm(300)], keys[torch.randperm(200)], dtype=torch.int32))
 
 
-def test_results_own_their_memory():
-    a, b = operand(9, 9, 30, torch.int64), operand(9, 9, 30, torch.int64)
-    for merge in (kernels.union, kernels.intersection):
-        for result in merge(*a, *b):
-            assert result.is_contiguous()
-            assert result.untyped_storage().nbytes() == result.numel() * 8
+# the larger operands have more than 4 MB, so that their results are in memory that is kept
+@pytest.mark.parametrize(("m", "n", "nse"), [(9, 9, 30), (700, 9000, 600_000)])
+def test_results_own_their_memory(m, n, nse):
+    a, b = operand(m, n, nse, torch.int64), operand(m, n, nse, torch.int64)
+    vals = [torch.randn(len(t[1]), dtype=torch.float64) for t in (a, b)]
+    valued = *a, vals[0], *b, vals[1]
+    for name in ("union", "intersection"):
+        for _ in range(2):  # in new memory, and in that of the results before
+            made = check(name, *a, *b)
+            for result in (*made, *check(f"{name}_values", *valued)[:2]):
+                assert result.is_contiguous()
+                assert result.untyped_storage().nbytes() == result.numel() * 8
+    added = check("union_sum", *valued, False)
+    assert all(t.untyped_storage().nbytes() == t.numel() * 8 for t in added)
 
 
 DTYPES = [
