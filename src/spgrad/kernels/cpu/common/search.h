@@ -29,7 +29,7 @@ class LineSearch {
   }
 
  private:
-  static constexpr int kEnough = 8;
+  static constexpr int kEnough = 32;
 
   // Short lines are counted, long ones searched.
   static int64_t search(const index_t* begin, int64_t count, int64_t bound) {

@@ -67,14 +67,15 @@ class Batch {
     const index_t *of_a = a_.source.lines.ptr, *of_b = b_.source.lines.ptr;
     const int64_t size_a = of_a[end] - of_a[line], size_b = of_b[end] - of_b[line];
     const bool few_b = size_b <= size_a / kFew, few_a = size_a <= size_b / kFew;
+    const bool few = few_a || few_b;
     const int64_t number = batches_++;
-    if (takes_branches(number)) {
+    if (takes_branches(number) && (kUnion || !few)) {
       return by_branches(number, before, [&]<bool kObserved>(const Made<index_t, T>& made) {
         return branches_.template merge<kObserved>(a_.source, b_.source, made, line, end, before,
                                                    ptr);
       });
     }
-    if (few_a || few_b) {
+    if (few) {
       const Made<index_t, T> made{idx_, kept_a_, kept_b_}, turned{idx_, kept_b_, kept_a_};
       const int64_t count =
           few_b ? Insert::merge(a_.source, b_.source, made, line, end, before, ptr)
