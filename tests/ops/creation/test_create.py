@@ -79,6 +79,26 @@ def test_like(name):
         spgrad.zeros_like(A, size=3)
 
 
+def test_values_like_those_of_a_tensor_that_its_dtype_does_not_hold():
+    A = spgrad.eye(3)
+    whole = A.to(torch.int64)
+    for function, says in (
+        (lambda: spgrad.full_like(A, 1 + 2j), r"`fill_value` is \(1\+2j\); a real number"),
+        (
+            lambda: spgrad.full_like(whole, 1 + 2j, dtype=torch.float64),
+            r"`fill_value` is \(1\+2j\); a real number",
+        ),
+        (lambda: spgrad.rand_like(whole), "`input` has dtype int64; floating-point and complex"),
+        (
+            lambda: spgrad.randn_like(A, dtype=torch.int64),
+            "`dtype` is torch.int64, in which torch.randn_like gives no values",
+        ),
+    ):
+        with pytest.raises(ValueError, match=says):
+            function()
+    assert spgrad.full_like(A, 1 + 2j, dtype=torch.complex64).values().tolist() == [1 + 2j] * 3
+
+
 def test_like_of_repeated_elements():
     A = spgrad.sparse_coo_tensor([[1, 1]], [3.0, 4.0], (3,))
     testing.assert_close(torch.ones_like(A), torch.tensor([0.0, 1.0, 0.0]))

@@ -129,7 +129,7 @@ def _filled_like(
     try:
         vals = call_with("fill_value", make, A._vals.detach(), *args, **passed)
     except ArgumentValueError as error:
-        if "dtype" not in passed:
+        if args or "dtype" not in passed:
             raise
         raise ArgumentValueError(
             f"`dtype` is {passed['dtype']}, in which torch.{make.__name__} gives no values; a "
