@@ -202,6 +202,23 @@ def test_the_determinant_of_a_singular_matrix_is_0(rank, dtype):
         assert linalg.det(A).abs() < 1e-3
 
 
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_gradients_of_inverses_of_more_columns_than_are_solved_at_once(batch):
+    m = inverse._COLUMNS + 7
+    M = matrix(m, batch=batch, diagonal=9.0)
+    A, dense = sparse(M).requires_grad_(), M.clone().requires_grad_()
+    mask = M != 0
+    weight = torch.randn(M.shape, dtype=D)
+    found = linalg.inverse_at(A, A.pattern).to_dense(), linalg.inverse_diagonal(A)
+    full = torch.linalg.inv(dense)
+    wanted = full.where(mask, 0), full.diagonal(dim1=-2, dim2=-1)
+    for y, expected, w in zip(found, wanted, (weight, weight[..., 0]), strict=True):
+        torch.testing.assert_close(y, expected)
+        (of_A,) = torch.autograd.grad(y, A, w)
+        (of_M,) = torch.autograd.grad(expected, dense, w, retain_graph=True)
+        torch.testing.assert_close(of_A.to_dense(), of_M.where(mask, 0))
+
+
 def test_gradients_of_singular_matrices():
     A = sparse(torch.tensor([[1.0, 2.0], [2.0, 4.0]], dtype=D))
     vals = A.values().clone().requires_grad_()

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import spgrad
-from spgrad.core.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS, index_dtype
 
 LARGE = 2**31 + 8
 HALF = 2**30
@@ -105,3 +106,13 @@ def test_offsets_of_the_items_of_a_batch():
     moved = A.roll(-1, -1)
     assert moved.to_sparse_coo().indices()[2].tolist() == [HALF - 2] * 5
     assert (A + moved).to_sparse_coo().indices()[2].tolist() == [HALF - 2, HALF - 1] * 5
+
+
+def test_a_size_that_a_trace_does_not_know_may_be_the_largest_of_the_dtype():
+    """The graph of the trace raises in a run with a larger one."""
+    env = ShapeEnv()
+    size = env.create_unbacked_symint()
+    assert index_dtype(torch.int32, (3, size)) == torch.int32
+    assert env.var_to_range[size.node.expr].upper == 2**31 - 1
+    assert index_dtype(torch.int32, (2**31 - 1,)) == torch.int32
+    assert index_dtype(torch.int32, (2**31,)) == torch.int64

@@ -228,6 +228,16 @@ def test_a_transpose_shares_all_that_it_is_made_of(name):
         testing.assert_close(B, A.to_dense().t())
 
 
+@layouts
+def test_other_shapes_of_elements_in_order_share_the_values(name):
+    """As the views of dense tensors do; what torch copies has values of its own."""
+    A = made(name, (4, 6, 6))
+    for B in (A.reshape(2, 2, 6, 6), A.unsqueeze(0), A.view(4, 1, 6, 6), A.unflatten(0, (2, 2))):
+        assert B._vals.data_ptr() == A._vals.data_ptr()
+    for B in (A.roll(0, 0), A.flip(()), A.clone()):
+        assert apart(B, A) or B._vals.data_ptr() != A._vals.data_ptr()
+
+
 def test_results_do_not_keep_larger_tensors_alive():
     """Also those of the references, of which some are rows of a larger tensor."""
     ptr, idx = torch.tensor([0, 2, 3]), torch.tensor([0, 2, 1])

@@ -65,6 +65,20 @@ def test_which_triangles_are_copied(M, does):
 
 
 @compiled
+def test_a_copy_is_made_once_and_not_for_the_first_solves():
+    """It takes as long as several solves, which many triangles are not used for."""
+    T, b = kept(grid(18)), torch.ones(324, 1, dtype=D)
+    for _ in range(8):
+        T.solve(b)
+        assert T._copy is None
+    T.solve(b)
+    first = T._copy
+    assert first is not None
+    T.solve(b, adjoint=True)
+    assert T._copy is first
+
+
+@compiled
 def test_a_zero_pivot_is_named_before_there_is_a_copy():
     T = kept(torch.eye(40).index_fill(0, torch.tensor(30), 0.0))
     for _ in range(12):

@@ -1,5 +1,6 @@
 """Functions of two elements: numbers, patterns that differ, promotion, in place, refusals."""
 
+import math
 import operator
 
 import pytest
@@ -8,6 +9,7 @@ from samples import drawn, made_by_spgrad
 
 import spgrad
 from spgrad import support, testing
+from spgrad.core.pattern import LAYOUTS
 
 F64 = torch.float64
 PAIRS = [
@@ -33,6 +35,19 @@ def test_patterns_of_the_zoo(fn, name, zoo, poisoned):
     assert y.pattern.name == name
     testing.assert_close(y, fn(a, b))
     testing.assert_close(fn(B, A), fn(b, a))
+
+
+@pytest.mark.parametrize("name", support.ALL)
+@pytest.mark.parametrize("shape", [(), (2, 3), (1, 2, 3), (1, 1, 2, 3), (3,), (2, 1)])
+@pytest.mark.parametrize("gradient", [False, True])
+def test_dense_operands_of_dense_dimensions_alone(shape, name, gradient):
+    """Each element is a matrix, which is multiplied with the same matrix or part of one."""
+    A = testing.random_sparse((4, 6, 2, 3), LAYOUTS[name], dense_dim=2)
+    x = torch.arange(1.0, 1 + math.prod(shape), dtype=F64).reshape(shape).requires_grad_(gradient)
+    y = A * x
+    assert y.pattern is A.pattern
+    assert y.values().shape == A.values().shape
+    testing.assert_close(y.detach(), A.to_dense() * x.detach())
 
 
 @pytest.mark.parametrize("fn", PAIRS[:3], ids=lambda fn: fn.__name__)

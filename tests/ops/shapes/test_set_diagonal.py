@@ -94,6 +94,8 @@ def test_a_large_matrix_without_a_diagonal_keeps_its_pattern():
         (lambda A: spgrad.set_diag(A, torch.ones(5)), "`value` has shape (5,); what broadcasts"),
         (lambda A: spgrad.set_diag(A, "x"), "`value` is a str; a number or a dense tensor"),
         (lambda A: spgrad.remove_diag(A, 1.0), "`offset` is 1.0"),
+        (lambda A: spgrad.set_diag(A[0], 1.0), "`input` has shape (3,); a sparse matrix or batch"),
+        (lambda A: spgrad.remove_diag(A[0]), "`input` has shape (3,); a sparse matrix or batch"),
         (lambda A: spgrad.block_array([]), "`blocks` has rows of no blocks"),
         (spgrad.block_array, "a list of lists"),
         (lambda A: spgrad.block_array([[A, A], [A]]), "`blocks` has rows of"),

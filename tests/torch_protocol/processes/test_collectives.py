@@ -7,7 +7,9 @@ from samples import drawn
 from torch import multiprocessing
 from two_processes import CASES, Layer, given, matrix
 
+import spgrad
 from spgrad import support
+from spgrad.torch_protocol.processes.collectives import write_values
 
 DENSE = drawn(4, 6)
 
@@ -61,6 +63,15 @@ def test_values_that_are_not_side_by_side(both, kind):
         "across": torch.tensor([[[0.0, 0.0], [0.0, 2.0]], [[1.0, 3.0], [0.0, 0.0]]]),
     }[kind].double()
     same(both(f"values_that_are_not_side_by_side_{kind}"), [first * 3, first * 2, first * 3, first])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_what_arrives_for_one_number_in_memory_gets_memory_for_each(count):
+    one = torch.tensor(5.0)
+    A = spgrad.from_values(one.expand(count), spgrad.eye(count))
+    write_values(A, torch.arange(float(count)))
+    assert A.values().tolist() == list(range(count))
+    assert one == (0 if count == 1 else 5)
 
 
 def test_other_collectives(both):
