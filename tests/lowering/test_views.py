@@ -6,8 +6,8 @@ import torch
 import spgrad
 from spgrad import testing
 from spgrad.core import kept
-from spgrad.core.pattern import Pattern
-from spgrad.lowering.views import row_pointers, rows
+from spgrad.core.pattern import LAYOUTS, Pattern
+from spgrad.lowering.views import cols, row_pointers, rows
 
 
 def test_a_batch_whose_columns_pass_int32_in_all():
@@ -18,6 +18,15 @@ def test_a_batch_whose_columns_pass_int32_in_all():
     view = rows(A.pattern)
     assert view.idx.tolist() == [5, 2 * k - 1, 2 * k + 7, 3 * k - 1]
     assert view.ptr.tolist() == [0, 0, 1, 2, 2, 3, 4]
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (1, 4, 6)])
+@pytest.mark.parametrize("name", ["csr", "csc"])
+def test_the_stored_lines_of_one_matrix_are_the_memory_of_its_indices(name, shape):
+    """Only the columns of a second item are moved behind those of the first."""
+    A = testing.random_sparse(shape, LAYOUTS[name], index_dtype=torch.int32)
+    view = (rows if name == "csr" else cols)(A.pattern)
+    assert [view.ptr.data_ptr(), view.idx.data_ptr()] == [i.data_ptr() for i in A.pattern.indices]
 
 
 def test_coordinates_in_disorder_have_ordered_rows():

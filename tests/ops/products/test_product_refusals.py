@@ -67,6 +67,21 @@ def product_errors():
     yield "sspaddmm", (A, A, x), value, r"`input` has shape \(4, 6\); \(4, 2\) is accepted"
     yield "sampled_addmm", (A, x, x), value, r"`mat1` has shape \(6, 2\); \(4, 2\) is accepted"
     yield "sampled_addmm", (x, x, x), kind, "`input` is a dense tensor"
+    matrix, vector, batch = (rf"; a {n}-d tensor is accepted" for n in (2, 1, 3))
+    three, thin = r" has shape \(2, 4, 6\)", r" has shape \(2, 6, 2\)"
+    yield "sspaddmm", (B, A, x), value, "`input`" + three + matrix
+    yield "sspaddmm", (A, B, x), value, "`mat1`" + three + matrix
+    yield "sspaddmm", (A, A, wide), value, "`mat2`" + thin + matrix
+    yield "hspmm", (B, x), value, "`mat1`" + three + matrix
+    yield "hspmm", (A, wide), value, "`mat2`" + thin + matrix
+    yield "smm", (B, x), value, "`input`" + three + matrix
+    yield "smm", (A, wide), value, "`mat`" + thin + matrix
+    yield "addmm", (x, B, x), value, "`mat1`" + three + matrix
+    yield "addmm", (x, A, wide), value, "`mat2`" + thin + matrix
+    yield "addmv", (x[:, 0], B, x[:, 0]), value, "`mat`" + three + matrix
+    yield "addmv", (x[:, 0], A, x), value, r"`vec` has shape \(6, 2\)" + vector
+    yield "baddbmm", (x, A, wide), value, r"`batch1` has shape \(4, 6\)" + batch
+    yield "baddbmm", (x, B, x), value, r"`batch2` has shape \(6, 2\)" + batch
 
 
 ERRORS = list(product_errors())
