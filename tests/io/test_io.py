@@ -362,6 +362,13 @@ def test_edges_of_short_numbers(dtype, text, tmp_path):
     assert torch.equal(spgrad.io.load(tmp_path / "a.csv").to_dense().to(dtype), A.to_dense())
 
 
+@pytest.mark.parametrize("dtype", [None, torch.float64, torch.float32, torch.complex128])
+def test_weights_of_edges_that_are_no_whole_numbers(dtype, tmp_path):
+    (tmp_path / "a.csv").write_text("0,1,1e30\n1,0,0.5\n")
+    A = spgrad.io.load(tmp_path / "a.csv", dtype=dtype)
+    assert torch.equal(A.values(), torch.tensor([1e30, 0.5], dtype=dtype or torch.float64))
+
+
 @pytest.mark.parametrize("suffix", [*TEXT, ".mtx", ".mtx.gz"])
 def test_whole_numbers_beyond_those_of_float64(suffix, tmp_path):
     numbers = torch.tensor([2**63 - 1, -(2**63), 2**53 + 1, 7])
