@@ -222,8 +222,9 @@ def objects_and_other_matrices_on_one_rank(rank, world):
             lambda bad=bad: D / 2.0 if rank != world - 1 else bad / D,
         ):
             raises(TypeError, where, call)
-    for call in (lambda: one(2.0, D) + D, lambda: one(2.0, D) - D):
+    for name, call in (("add", lambda: one(2.0, D) + D), ("sub", lambda: one(2.0, D) - D)):
         raises(TypeError, f"{where}`other` is a float", call)
+        raises(TypeError, f"spgrad.distributed.ShardedMatrix.{name}: ", call)
     raises(
         TypeError, f"{where}`D` divides a float", lambda: 2.0 / D if rank == world - 1 else D / 2.0
     )

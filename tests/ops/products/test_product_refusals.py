@@ -67,6 +67,13 @@ def product_errors():
     yield "sspaddmm", (A, A, x), value, r"`input` has shape \(4, 6\); \(4, 2\) is accepted"
     yield "sampled_addmm", (A, x, x), value, r"`mat1` has shape \(6, 2\); \(4, 2\) is accepted"
     yield "sampled_addmm", (x, x, x), kind, "`input` is a dense tensor"
+
+
+def numbers_of_dimensions():
+    A, B = testing.random_sparse((4, 6)), testing.random_sparse((2, 4, 6))
+    x = torch.ones(6, 2, dtype=torch.float64)
+    wide = torch.ones(2, 6, 2, dtype=torch.float64)
+    value = spgrad.ArgumentValueError
     matrix, vector, batch = (rf"; a {n}-d tensor is accepted" for n in (2, 1, 3))
     three, thin = r" has shape \(2, 4, 6\)", r" has shape \(2, 6, 2\)"
     yield "sspaddmm", (B, A, x), value, "`input`" + three + matrix
@@ -84,7 +91,7 @@ def product_errors():
     yield "baddbmm", (x, B, x), value, r"`batch2` has shape \(6, 2\)" + batch
 
 
-ERRORS = list(product_errors())
+ERRORS = [*product_errors(), *numbers_of_dimensions()]
 
 
 @pytest.mark.parametrize("case", ERRORS, ids=lambda c: f"{c[0]}-{c[3][:20]}")
