@@ -22,11 +22,14 @@ SLOW = (
     "tests/torch_protocol/compile",
     "tests/documented",
 )
+SHARDED = "tests/distributed/test_distributed.py"
 IN_PROCESSES = {
     "src/spgrad/distributed/": [
-        "tests/distributed/test_distributed.py::test_as_in_one_process[2]",
-        "tests/distributed/test_distributed.py::test_as_in_one_process[4]",
-        "tests/distributed/test_distributed.py::test_checkpoints_are_loaded_by_another_number_of_processes",
+        f"{SHARDED}::test_as_in_one_process[numbers-2]",
+        f"{SHARDED}::test_as_in_one_process[solves and errors-2]",
+        f"{SHARDED}::test_as_in_one_process[numbers-4]",
+        f"{SHARDED}::test_as_in_one_process[solves and errors-4]",
+        f"{SHARDED}::test_checkpoints_are_loaded_by_another_number_of_processes",
     ],
     "src/spgrad/torch_protocol/processes/": ["tests/torch_protocol/processes/test_collectives.py"],
     "src/spgrad/nn/sparsity/together": ["tests/nn/test_processes.py"],

@@ -2,12 +2,15 @@
 
 import ast
 import inspect
+import subprocess
+import sys
 
 import pytest
 
 from mutants import __main__ as command
 from mutants.changes import changes
 from mutants.equivalent import EQUIVALENT
+from mutants.reach import IN_PROCESSES
 
 SOURCE = '''
 """Text."""
@@ -119,6 +122,21 @@ def test_equivalent_changes_are_changes_still():
     known = {(c.file, c.function, c.was, c.becomes) for c in command.all_changes()}
     assert [entry for entry in EQUIVALENT if entry[:4] not in known] == []
     assert all(len(entry.why) > 20 for entry in EQUIVALENT)
+
+
+def test_tests_that_start_processes_are_there():
+    """Pytest collects all that are named, and so refuses none of the run."""
+    named = [test for tests in IN_PROCESSES.values() for test in tests]
+    options = ["-n0", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *named],
+        cwd=command.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert {name for name in named if "::" in name} <= {*run.stdout.splitlines()}
 
 
 def test_workers_need_no_package_of_ours():
