@@ -48,6 +48,25 @@ def test_keys_are_listed():
     assert [(name, ast.unparse(key)) for name, key in found if not is_listed(key)] == []
 
 
+def kinds(source: str) -> list[ast.expr]:
+    """The kind of result that every call of `remembered` keeps the last few of."""
+    return [
+        node.args[1]
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "remembered"
+    ]
+
+
+def test_kinds_whose_last_results_are_kept_are_listed():
+    found = [(path.name, kind) for path in FILES for kind in kinds(path.read_text())]
+    assert len(found) > 9
+    no_key = [(name, kind) for name, kind in found if not isinstance(kind, ast.Attribute)]
+    assert [(name, ast.unparse(kind)) for name, kind in no_key] == []
+    assert [(name, ast.unparse(kind)) for name, kind in found if not is_listed(kind)] == []
+
+
 def test_a_key_of_its_own_is_found():
     (key,) = keys("pattern.derive('rows', make)")
     assert not is_listed(key)

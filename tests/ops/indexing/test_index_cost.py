@@ -56,6 +56,20 @@ def test_parts_are_copies():
     testing.assert_close(A, before)
 
 
+@pytest.mark.parametrize("name", ["csr", "csc", "bsr", "bsc"])
+def test_parts_of_a_batch_keep_no_indices_of_the_whole(name):
+    A = leaf(name, (16, 8, 12)).detach()
+    for y in (A[3], A[2:4], A[5, :, 4:8], A[5, 4:8], A[[1, 2]]):
+        for index in y.pattern.indices:
+            assert index.untyped_storage().nbytes() <= (index.numel() + 1) * index.itemsize
+
+
+@pytest.mark.parametrize("name", ["csr", "csc"])
+def test_a_part_of_all_elements_shares_their_indices(name):
+    A = leaf(name, (1, 8, 12)).detach()
+    assert A[0].pattern.indices[1].data_ptr() == A.pattern.indices[1].data_ptr()
+
+
 def test_pointers_are_int64_where_rows_have_more_entries_than_int32_counts(monkeypatch):
     monkeypatch.setattr(compressed, "_INT32", 3)  # in place of 2^31 - 1
     ptr, idx = torch.tensor([0, 2, 3], dtype=torch.int32), torch.tensor([0, 1, 0]).int()

@@ -7,6 +7,7 @@ import torch
 
 import spgrad
 from spgrad import support
+from spgrad.core import kept
 from spgrad.core.pattern import LAYOUTS
 from spgrad.ops.shapes import set_diagonal
 
@@ -77,6 +78,15 @@ def test_diagonals_of_large_matrices(layout, offset):
         assert y.pattern.same_as(wanted.pattern)
         (found,) = torch.autograd.grad((y.to_dense() * cotangent).sum(), A)
         assert torch.equal(found.to_dense(), cotangent * (x != 0) * off)
+
+
+def test_work_on_indices_is_kept_for_a_few_diagonals():
+    A = spgrad.from_dense(torch.ones(20, 20))
+    again = [spgrad.set_diag(A, 2.0, 3), spgrad.set_diag(A, 4.0, 3)]
+    assert again[0].pattern is again[1].pattern
+    for offset in range(-19, 20):
+        spgrad.set_diag(A, 2.0, offset)
+    assert 2 <= len(A.pattern.derived(kept.REBUILT)) <= 8
 
 
 def test_a_large_matrix_without_a_diagonal_keeps_its_pattern():
