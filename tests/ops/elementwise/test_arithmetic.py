@@ -107,3 +107,13 @@ def test_lerp_of_infinities(sparse, name, weight, shape):
     w = torch.full(shape, weight, dtype=F64)
     y = spgrad.lerp(sparse(start, name), sparse(end, "coo"), w)
     assert torch.allclose(y.to_dense(), torch.lerp(start, end, w), equal_nan=True)
+
+
+def test_equality_of_sparse_tensors_makes_neither_dense():
+    n = 2**31
+    A = spgrad.sparse_coo_tensor([[0, n - 1], [n - 1, 0]], [1.0, 2.0], (n, n))
+    turned = A.flip(0, 1)
+    assert spgrad.equal(A, A.clone())
+    assert spgrad.allclose(A, spgrad.from_values(torch.tensor([1.0, 2.0 + 1e-6]), A))
+    assert not spgrad.equal(A, turned)
+    assert spgrad.equal(A, spgrad.from_values(turned.values().flip(0), turned))
