@@ -138,11 +138,11 @@ def test_blocks_become_blocks_of_another_size(name, to):
 
 @pytest.mark.parametrize("to", ["bsr", "bsc"])
 @pytest.mark.parametrize("blocks", [(4, 4), (3, 6), (3, 4), (8, 12)])
-@pytest.mark.parametrize("make", ["conversion", "from_dense"])
+@pytest.mark.parametrize(
+    "make",
+    [lambda A, **how: A.to_sparse(**how), lambda A, **how: spgrad.from_dense(A.to_dense(), **how)],
+)
 def test_blocks_that_leave_rows_or_columns_over_are_refused(make, blocks, to):
     A = testing.random_sparse((4, 6))
     with pytest.raises(ValueError, match=r"ints that divide the matrix sizes \(4, 6\) are acc"):
-        if make == "from_dense":
-            spgrad.from_dense(A.to_dense(), LAYOUTS[to], blocksize=blocks)
-        else:
-            A.to_sparse(layout=LAYOUTS[to], blocksize=blocks)
+        make(A, layout=LAYOUTS[to], blocksize=blocks)
