@@ -45,8 +45,8 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "Coordinates in order are sorted again, which leaves them as they are.",
     ),
     Equivalent(
-        "src/spgrad/ops/shapes/join.py",
-        "_ranges",
+        "src/spgrad/ops/shapes/lines.py",
+        "_lines_alike",
         "parts = [lines_of(p, dtype) if p.layout == layout else None for p in patterns]",
         "parts = [lines_of(p, dtype) if p.layout != layout else None for p in patterns]",
         _WAY,
@@ -176,13 +176,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         'return f"{equation}->{_spelled(args[-1])}", args[:-1:2]',
         'return f"{equation}->{_spelled(args[-1])}", args[:-2:2]',
         "The last index of every second one is the same.",
-    ),
-    Equivalent(
-        "src/spgrad/ops/shapes/join.py",
-        "_ranges",
-        "if first is None or any(part is None for part in parts):",
-        "if first is not None or any(part is None for part in parts):",
-        _WAY,
     ),
     Equivalent(
         "src/spgrad/ops/indexing/coo.py",

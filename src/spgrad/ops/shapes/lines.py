@@ -63,7 +63,7 @@ def lines_beside(
     vals: list[torch.Tensor],
 ) -> Joined | None:
     """The patterns joined line by line along dimension `at`; None if they have no lines alike."""
-    parts = _parts(patterns, shape)
+    parts = _lines_alike(patterns, shape)
     if parts is None:
         return None
     if not vals or at != parts[0].idx_dim:
@@ -75,7 +75,7 @@ def lines_beside(
 
     def entries() -> Ranges:  # for a later call with these patterns, which live then
         alive = [p for p in (ref() for ref in old) if p is not None]
-        parts = _parts(alive, shape)
+        parts = _lines_alike(alive, shape)
         assert parts is not None
         assert len(parts) == len(old)
         with lasting(*(i for p in alive for i in p.indices)):
@@ -94,7 +94,7 @@ def _as(dtype: torch.dtype, index: torch.Tensor) -> torch.Tensor:
     return index if index.dtype == dtype else index.to(dtype)
 
 
-def _parts(patterns: Sequence[Pattern], shape: tuple[int, ...]) -> list[Lines] | None:
+def _lines_alike(patterns: Sequence[Pattern], shape: tuple[int, ...]) -> list[Lines] | None:
     """The lines of patterns of one layout, in the dtype of the result; None if one has none."""
     layout, dtype = patterns[0].layout, _dtype(patterns, shape)
     parts = [lines_of(p, dtype) if p.layout == layout else None for p in patterns]

@@ -7,8 +7,8 @@
 #include "common/arguments.h"
 #include "common/dispatch.h"
 #include "common/payload.h"
-#include "common/search.h"
 #include "common/threads.h"
+#include "indexing/search.h"
 
 namespace spgrad {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "common/arguments.h"
 #include "common/dispatch.h"
-#include "common/search.h"
 #include "common/threads.h"
+#include "indexing/search.h"
 
 namespace spgrad {
 namespace {
