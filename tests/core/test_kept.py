@@ -19,15 +19,16 @@ METHODS = {"derive", "derive_with", "derived", "keep"}
 FILES = sorted(Path(spgrad.__file__).parent.rglob("*.py"))
 
 
+def calls(source: str) -> list[ast.Call]:
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+
+
 def keys(source: str) -> list[ast.expr]:
     """The first argument of every call that keeps something or asks for it."""
     return [
-        node.args[0]
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in METHODS
-        and node.args
+        call.args[0]
+        for call in calls(source)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in METHODS and call.args
     ]
 
 
@@ -50,13 +51,8 @@ def test_keys_are_listed():
 
 def kinds(source: str) -> list[ast.expr]:
     """The kind of result that every call of `remembered` keeps the last few of."""
-    return [
-        node.args[1]
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "remembered"
-    ]
+    named = [call for call in calls(source) if isinstance(call.func, ast.Name)]
+    return [call.args[1] for call in named if ast.unparse(call.func) == "remembered"]
 
 
 def test_kinds_whose_last_results_are_kept_are_listed():

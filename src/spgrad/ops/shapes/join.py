@@ -293,7 +293,7 @@ def _kept_join(
     """How the elements move, and the new values if this call found the pattern and moved them."""
     patterns = [A._pattern for A in operands]
     where = (*key, *map(id, patterns))
-    # before the transforms of torch.func are left
+    # asked here, because `make` runs outside of the transforms of torch.func
     vals = [] if where in _JOINED else movable_values(operands)
     moved: list[torch.Tensor] = []
 

@@ -1,7 +1,6 @@
 // The merge of lines by branches: the fastest way where a processor predicts them.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "common/targets.h"
@@ -45,8 +44,8 @@ class Branches {
   bool predictable() const { return steps_ > 0 && surprises_ * 8 <= steps_ * kMost; }
 
  private:
-  // Mispredictions in eight steps. On an AMD EPYC, branches take 0.5 to 0.9 of the time of every
-  // other way below this limit, and 0.9 to 1.8 times as long above.
+  // Mispredictions in eight steps. On an AMD EPYC with Zen 4, branches take 0.5 to 0.9 of the time
+  // of every other way below this limit, and 0.9 to 1.8 times as long above.
   static constexpr int64_t kMost = 3;
   static constexpr uint32_t kTable = 4096;  // histories
 
