@@ -2,8 +2,9 @@
 // of g. No values, no result but one sum, so that it can be seen to be right.
 //
 // A row of k elements is `width` bytes, a multiple of a unit of registers. A tile is R units; the
-// entries are taken in chunks, all tiles of a chunk before the next chunk. `ahead` entries further
-// on, rows of x are prefetched: col has that many more elements at its end.
+// entries are taken in chunks, all tiles of a chunk before the next chunk. Rows of x are prefetched
+// into the first-level cache `ahead` entries further on, and into the second-level cache `far`
+// entries further on: col has that many more elements at its end.
 
 #include <algorithm>
 #include <cstdint>
@@ -61,7 +62,7 @@ struct Job {
   const char* g;  // null: the sum alone
   int64_t rows, entries, width;
   int64_t chunk;
-  int ahead, regs, unroll, wide;
+  int ahead, far, regs, unroll, wide;
 };
 
 template <class Unit, int R, int U, bool DOT, class Index>
@@ -79,7 +80,7 @@ struct Tile {
     const Index* col = static_cast<const Index*>(job.col);
     const char* x = job.x + at;
     const int64_t width = job.width;
-    const int ahead = job.ahead;
+    const int ahead = job.ahead, far = job.far;
     for (; e < end; ++i) {
       const int64_t stop = std::min(job.ptr[i + 1], end);
       Acc factor[R], acc[U][R];
@@ -88,8 +89,8 @@ struct Tile {
         for (int u = 0; u < U; ++u) acc[u][r] = Unit::zero();
       }
       for (; e + U <= stop; e += U)
-        for (int u = 0; u < U; ++u) one(acc[u], factor, x, col, e + u, width, ahead);
-      for (; e < stop; ++e) one(acc[0], factor, x, col, e, width, ahead);
+        for (int u = 0; u < U; ++u) one(acc[u], factor, x, col, e + u, width, ahead, far);
+      for (; e < stop; ++e) one(acc[0], factor, x, col, e, width, ahead, far);
       for (int u = 0; u < U; ++u)
         for (int r = 0; r < R; ++r) total[r] = Unit::add(total[r], acc[u][r]);
     }
@@ -97,11 +98,15 @@ struct Tile {
 
   static inline __attribute__((always_inline)) void one(Acc* acc, const Acc* factor, const char* x,
                                                         const Index* col, int64_t e, int64_t width,
-                                                        int ahead) {
+                                                        int ahead, int far) {
     const char* row = x + int64_t(col[e]) * width;
     if (ahead) {
       const char* next = x + int64_t(col[e + ahead]) * width;
       for (int b = 0; b < R * Unit::bytes; b += 64) __builtin_prefetch(next + b);
+    }
+    if (far) {
+      const char* later = x + int64_t(col[e + far]) * width;
+      for (int b = 0; b < R * Unit::bytes; b += 64) __builtin_prefetch(later + b, 0, 2);
     }
     for (int r = 0; r < R; ++r) {
       const Acc v = Unit::load(row + r * Unit::bytes);
@@ -191,8 +196,8 @@ Share chosen(const Job& job, int kind, int unit) {
 // for.
 extern "C" double gather_limit(const int64_t* ptr, const void* col, int wide, const void* x,
                                const void* g, int64_t rows, int64_t entries, int64_t width,
-                               int kind, int unit, int regs, int unroll, int ahead, int64_t chunk,
-                               int threads) {
+                               int kind, int unit, int regs, int unroll, int ahead, int far,
+                               int64_t chunk, int threads) {
   const Job job{ptr,
                 col,
                 static_cast<const char*>(x),
@@ -202,6 +207,7 @@ extern "C" double gather_limit(const int64_t* ptr, const void* col, int wide, co
                 width,
                 chunk,
                 ahead,
+                far,
                 regs,
                 unroll,
                 wide};

@@ -27,7 +27,8 @@ from benchmarks.problems import Problem
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(__file__).with_name("limits.cpp")
 _KINDS = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2}
-_FURTHEST = 32  # entries that rows of x are prefetched ahead
+_AHEAD = (0, 0), (8, 0), (16, 0), (32, 0), (8, 32), (12, 32)  # entries, for both caches
+_FURTHEST = 32  # of them
 _CHUNK = 256  # entries whose rows are read whole before those of the next
 _TURNS = 8  # in which ways are tried, but
 _TRIED = 1.0  # seconds after which two turns are enough
@@ -61,17 +62,25 @@ def _library() -> Any:
         made.replace(path)
     function = ctypes.CDLL(str(path)).gather_limit
     p, n, i = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    function.argtypes = [p, p, i, p, p, n, n, n, i, i, i, i, i, n, i]
+    function.argtypes = [p, p, i, p, p, n, n, n, i, i, i, i, i, i, n, i]
     function.restype = ctypes.c_double
     return function
 
 
 class _Way(NamedTuple):
-    """Parameters of the loop: units in a tile, entries at a time, prefetch distance in entries."""
+    """Parameters of the loop.
+
+    Attributes:
+        regs: Units in a tile.
+        unroll: Entries at a time.
+        ahead: How many entries ahead rows are prefetched into the first-level cache, 0 for none.
+        far: The same for the second-level cache.
+    """
 
     regs: int
     unroll: int
     ahead: int
+    far: int = 0
 
 
 class _Pattern:
@@ -106,7 +115,7 @@ class _Pattern:
             return lambda: function(*call)
 
         best = _quickest({way: bound(way) for way in _tiles(width // unit)})
-        aheads = (best._replace(ahead=ahead) for ahead in (0, 8, 16, 32))
+        aheads = (best._replace(ahead=ahead, far=far) for ahead, far in _AHEAD)
         run = bound(_quickest({way: bound(way) for way in aheads}))
         found = run()
         if math.isnan(found):

@@ -305,7 +305,7 @@ def choices(A: SparseTensor) -> Iterator[tuple[str, str]]:
     for n in COLUMNS:
         x = A._vals.new_empty(1, 1).expand(view.num_cols, n)
         found = kernels.traffic(view.idx, x, view.perm is None, m).tolist()
-        _, far, far_in_tiles, ahead, tiled, staged, fetched, beyond, beyond_in_tiles = found
+        _, far, far_in_tiles, ahead, tiled, staged, fetched, twice, *in_first_level = found
         total = x.numel() * x.element_size()
         why = (
             f"{100 * far:.0f} % of its rows are far away"
@@ -314,10 +314,11 @@ def choices(A: SparseTensor) -> Iterator[tuple[str, str]]:
         )
         if tiled:
             why += (
-                f" and {100 * beyond:.0f} % outside of the first-level cache, in tiles "
-                f"{100 * far_in_tiles:.0f} % and {100 * beyond_in_tiles:.0f} %"
+                f" and {100 * in_first_level[0]:.0f} % outside of the first-level cache, in tiles "
+                f"{100 * far_in_tiles:.0f} % and {100 * in_first_level[1]:.0f} %"
             )
-        how = ["copied into tiles"] * bool(tiled) + ["prefetched"] * bool(ahead)
+        prefetched = "prefetched twice" if twice else "prefetched"
+        how = ["copied into tiles"] * bool(tiled) + [prefetched] * bool(ahead)
         how += ["copied side by side"] * bool(staged)
         chosen = (" and ".join(how) or "read in place") + ", entries prefetched" * bool(fetched)
         yield "", f"n = {n:3}  x of {_bytes(total):>7}, {why}: {chosen}"

@@ -27,8 +27,8 @@ struct Sddmm {
   scalar_t* out;
   int64_t n;
   int64_t nse;
-  int64_t ahead = 0;  // how far ahead rows of x are prefetched, in bytes of rows
-  int64_t step = n;   // between rows of g
+  Ahead ahead{};     // rows of x that are prefetched
+  int64_t step = n;  // between rows of g
 
   SPGRAD_INLINE const scalar_t* row(int64_t p) const {
     return x + static_cast<int64_t>(idx[p]) * n;
@@ -147,7 +147,7 @@ struct Held<kElements, 0, scalar_t> {
 template <int kElements, int kVectors, bool kShared, bool kPrefetched, bool kWhole, class index_t,
           class scalar_t, class Owner>
 SPGRAD_INLINE void sddmm_group(const Sddmm<index_t, scalar_t>& a, int64_t p, int64_t end,
-                               int64_t ahead, const Fresh<kElements, scalar_t>& fresh,
+                               Distance ahead, const Fresh<kElements, scalar_t>& fresh,
                                const Held<kElements, kVectors, scalar_t>& own, const Owner& owner) {
   const int64_t n = kVectors == 0 ? a.n : kVectors * kElements;
   const scalar_t *g[kTogether], *x[kTogether];
@@ -186,7 +186,7 @@ SPGRAD_INLINE void sddmm_group(const Sddmm<index_t, scalar_t>& a, int64_t p, int
 template <int kElements, int kVectors, bool kShared, bool kPrefetched, class index_t,
           class scalar_t, class Owner>
 SPGRAD_INLINE void sddmm_entries(const Sddmm<index_t, scalar_t>& a, int64_t p, int64_t end,
-                                 int64_t ahead, const Fresh<kElements, scalar_t>& fresh,
+                                 Distance ahead, const Fresh<kElements, scalar_t>& fresh,
                                  const Owner& owner) {
   if (p == end) return;
   const Held<kElements, kVectors, scalar_t> own(a.g + static_cast<int64_t>(owner(p)) * a.step);
@@ -222,7 +222,8 @@ inline constexpr int64_t kShortRow = 12;
 template <int kElements, int kVectors, bool kPrefetched, class index_t, class scalar_t>
 SPGRAD_INLINE void sddmm_dots(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   const Fresh<kElements, scalar_t> fresh(a.n);
-  const int64_t ahead = entries_ahead<scalar_t>(a.ahead, a.n), stop = a.ptr[last];
+  const Distance ahead = distance_of<scalar_t>(a.ahead, a.n);
+  const int64_t stop = a.ptr[last];
   if (stop - a.ptr[first] > kShortRow * (last - first)) {
     for (int64_t i = first; i < last; ++i) {
       sddmm_entries<kElements, kVectors, true, kPrefetched>(a, a.ptr[i], a.ptr[i + 1], ahead, fresh,
@@ -243,8 +244,8 @@ SPGRAD_INLINE void sddmm_dots(const Sddmm<index_t, scalar_t>& a, int64_t first, 
 
 template <int kElements, int kVectors, class index_t, class scalar_t>
 void sddmm_dots(const Sddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
-  a.ahead == 0 ? sddmm_dots<kElements, kVectors, false>(a, first, last)
-               : sddmm_dots<kElements, kVectors, true>(a, first, last);
+  !a.ahead ? sddmm_dots<kElements, kVectors, false>(a, first, last)
+           : sddmm_dots<kElements, kVectors, true>(a, first, last);
 }
 
 // One column.

@@ -47,7 +47,7 @@ struct Known {
 
   template <class index_t, class scalar_t>
   SPGRAD_INLINE constexpr bool prefetches(const Spmm<index_t, scalar_t>& a) const {
-    return nothing ? a.traffic.ahead != 0 : prefetched;
+    return nothing ? bool{a.traffic.ahead} : prefetched;
   }
 };
 inline constexpr Known kNothing{.nothing = true};
@@ -105,7 +105,7 @@ SPGRAD_INLINE void spmm_columns(const Spmm<index_t, scalar_t> a, int64_t first, 
   const int64_t n = a.n;
   const int64_t final = std::min<int64_t>((kParts - 1) * kElements, n - kElements - column);
   const auto offset = [&](int part) { return part < kParts - 1 ? part * kElements : final; };
-  const int64_t ahead = entries_ahead<scalar_t>(a.traffic.ahead, kParts * kElements);
+  const Distance ahead = distance_of<scalar_t>(a.traffic.ahead, kParts * kElements);
   for (int64_t i = first; i < last; ++i) {
     Sums<scalar_t, kElements> sums[kSets][kParts];
     const auto add = [&](int64_t p, int set) {
@@ -197,9 +197,8 @@ SPGRAD_INLINE void spmm_rows(const Spmm<index_t, scalar_t>& a, int64_t first, in
   if (a.n == 1) return spmv_by_entries<kBytes>(a, first, last);
   if constexpr (std::is_floating_point_v<scalar_t> && kBytes > 16) {
     if (a.perm == nullptr) {
-      return a.traffic.ahead != 0
-                 ? spmm_matrix<kElements, kInOrderPrefetched>(a, first, last, column)
-                 : spmm_matrix<kElements, kInOrder>(a, first, last, column);
+      return a.traffic.ahead ? spmm_matrix<kElements, kInOrderPrefetched>(a, first, last, column)
+                             : spmm_matrix<kElements, kInOrder>(a, first, last, column);
     }
   }
   spmm_matrix<kElements, kNothing>(a, first, last, column);
@@ -230,8 +229,8 @@ SPGRAD_INLINE void spmm_tile(Spmm<index_t, scalar_t> a, const scalar_t* tile, in
   constexpr int kParts = kWidth / kElements;
   a.stride = kWidth;
   a.x = tile - column;
-  a.traffic.ahead != 0 ? spmm_columns<kElements, kParts, kInOrderPrefetched>(a, first, last, column)
-                       : spmm_columns<kElements, kParts, kInOrder>(a, first, last, column);
+  a.traffic.ahead ? spmm_columns<kElements, kParts, kInOrderPrefetched>(a, first, last, column)
+                  : spmm_columns<kElements, kParts, kInOrder>(a, first, last, column);
 }
 
 // Whether the kernels for few columns apply: the rows of x of several entries fill a vector of

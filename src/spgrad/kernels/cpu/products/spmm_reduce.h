@@ -35,7 +35,7 @@ struct SpmmReduce {
   int64_t n;
   int64_t nse;
   bool largest;
-  int64_t ahead;  // bytes of rows of x that are prefetched, 0 for none
+  Ahead ahead;    // rows of x that are prefetched
   bool streamed;  // y and arg are written past the caches
 
   SPGRAD_INLINE const scalar_t* row(int64_t p) const {
@@ -150,7 +150,7 @@ struct Extremes {
 // to be computed again, because a NaN is extreme.
 template <int kElements, int kParts, class index_t, class scalar_t, bool kPlus>
 SPGRAD_INLINE bool reduce_group(const SpmmReduce<index_t, scalar_t, kPlus>& a, int64_t first,
-                                int64_t last, int64_t column, int64_t ahead) {
+                                int64_t last, int64_t column, Distance ahead) {
   constexpr int kBytes = sizeof(Lanes<scalar_t, kElements>);
   const int64_t final = std::min<int64_t>((kParts - 1) * kElements, a.n - kElements - column);
   const auto offset = [&](int part) { return part < kParts - 1 ? part * kElements : final; };
@@ -172,11 +172,11 @@ SPGRAD_INLINE bool reduce_group(const SpmmReduce<index_t, scalar_t, kPlus>& a, i
       sums[part] += value;
       return value;
     };
-    if (ahead != 0) prefetch_row(a, begin, ahead, column, kParts * kElements);
+    if (ahead) prefetch_row(a, begin, ahead, column, kParts * kElements);
 #pragma GCC unroll 8
     for (int part = 0; part < kParts; ++part) found[part].begin(product(begin, part));
     for (int64_t p = begin + 1; p < end; ++p) {
-      if (ahead != 0) prefetch_row(a, p, ahead, column, kParts * kElements);
+      if (ahead) prefetch_row(a, p, ahead, column, kParts * kElements);
       const auto position = static_cast<position_t<scalar_t>>(p - begin);
 #pragma GCC unroll 8
       for (int part = 0; part < kParts; ++part) found[part].add(product(p, part), position);
@@ -204,7 +204,7 @@ SPGRAD_INLINE void reduce_columns(const SpmmReduce<index_t, scalar_t, kPlus> a, 
                                   int64_t last, int64_t column) {
   constexpr int64_t kGroup = 16;
   constexpr int kBytes = sizeof(Lanes<scalar_t, kElements>);
-  const int64_t ahead = entries_ahead<scalar_t>(a.ahead, kParts * kElements);
+  const Distance ahead = distance_of<scalar_t>(a.ahead, kParts * kElements);
   for (int64_t i = first; i < last; i += kGroup) {
     const int64_t next = std::min(i + kGroup, last);
     if (reduce_group<kElements, kParts>(a, i, next, column, ahead)) continue;

@@ -14,6 +14,10 @@
 
 #include "common/targets.h"
 
+#if SPGRAD_WIDE
+#include <cpuid.h>
+#endif
+
 namespace spgrad {
 namespace {
 
@@ -68,11 +72,25 @@ int64_t shared_bytes() {
 }
 
 #if SPGRAD_WIDE
+namespace {
+// The function of CPUID by which AMD's processors describe the first-level cache and its TLB.
+int64_t pages_by_cpuid() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  const bool answers = __builtin_cpu_is("amd") && __get_cpuid(0x80000005, &a, &b, &c, &d) != 0;
+  return answers ? b >> 16 & 0xff : 0;
+}
+}  // namespace
 const bool gathers_fast = vector_bytes() == 64 && !__builtin_cpu_is("amd");
+const bool fetches_twice = __builtin_cpu_is("amd");
 double far_cost() { return __builtin_cpu_is("amd") ? 1 : 18; }
+int64_t nearest_pages() {
+  static const int64_t pages = pages_by_cpuid();
+  return pages;
+}
 #else
-const bool gathers_fast = false;
+const bool gathers_fast = false, fetches_twice = false;
 double far_cost() { return 18; }
+int64_t nearest_pages() { return 0; }
 #endif
 
 void assume_near_bytes(int64_t bytes) { assumed.store(bytes, std::memory_order_relaxed); }

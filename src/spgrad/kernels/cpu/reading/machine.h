@@ -24,6 +24,15 @@ int64_t shared_bytes();
 // assumed.
 double far_cost();
 
+// How many pages the first-level TLB for data holds, if the processor says so, as AMD's do; 0 if
+// it does not.
+int64_t nearest_pages();
+
+// Whether rows that come from beyond the second-level cache arrive sooner if they are prefetched
+// into that cache first. So it is on AMD's processors, which wait for more cache lines there than
+// in the first-level cache. Elsewhere it was not measured, and is not assumed.
+extern const bool fetches_twice;
+
 // From now on, kernels assume that the second-level cache has `bytes` bytes, and that no other
 // cache is larger; 0 restores the sizes that the machine has. For tests and benchmarks.
 void assume_near_bytes(int64_t bytes);

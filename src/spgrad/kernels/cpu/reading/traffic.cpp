@@ -126,12 +126,29 @@ bool worth_fetching(const Tensor& idx, const Tensor& x, RowUse use) {
   return static_cast<double>(x.size(0)) > rows && footprint_of(idx).misses(rows) > kOften;
 }
 
+// How far ahead rows are prefetched. The page of a row has to stay in the TLB from the prefetch to
+// the use. The processor uses it for entries further on at the same time, so half of the pages are
+// counted, less those of columns, values and y. A second prefetch for each row pays if many rows
+// come from memory, in sums alone a third, or if most come from the shared cache and have more than
+// two cache lines.
+Ahead how_far(double missing, const Tensor& x, bool tiled, RowUse use) {
+  constexpr int64_t kBytes = 8 << 10, kOthers = 4, kLeast = 16, kFewLines = 2;
+  constexpr double kThird = 0.3, kHalf = 0.5, kMost = 0.7;
+  Ahead ahead{.bytes = kBytes};
+  const int64_t pages = nearest_pages(), row = tiled ? kTileBytes : row_bytes(x);
+  if (pages > 0) ahead.most = std::max(pages / 2 - kOthers, kLeast);
+  const bool from_memory = 2 * x.size(0) * (tiled ? kTilesAtOnce : 1) * row > shared_bytes();
+  const double enough = from_memory ? (use.sums_only ? kThird : kHalf) : kMost;
+  const bool long_enough = from_memory || row > kFewLines * kLine;
+  ahead.twice = fetches_twice && long_enough && missing > enough;
+  return ahead;
+}
+
 Traffic choose(const Misses& misses, const Tensor& idx, const Tensor& x, RowUse use) {
-  constexpr int64_t kAhead = 8 << 10;
   const bool tiled = use.may_tile && worth_tiling(misses, idx, x);
   const double missing = tiled ? misses.second.tiles : misses.second.rows;
   const bool scattered = are_scattered(idx, x, use);
-  return {.ahead = worth_prefetching(missing, x, use) ? kAhead : 0,
+  return {.ahead = worth_prefetching(missing, x, use) ? how_far(missing, x, tiled, use) : Ahead{},
           .tiled = tiled,
           .staged = worth_staging(idx, x, use, scattered),
           .scattered = scattered,
@@ -146,17 +163,18 @@ Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile, int64_t lines)
   const Misses misses = misses_of(idx, x);
   const RowUse use{.sums_only = true, .may_tile = may_tile, .lines = lines};
   const Traffic chosen = choose(misses, idx, x, use);
-  Tensor out = empty(x, {9}, ScalarType::Double);
+  Tensor out = empty(x, {10}, ScalarType::Double);
   double* const found = mutable_data<double>(out);
   found[0] = static_cast<double>(near_bytes());
   found[1] = misses.second.rows;
   found[2] = misses.second.tiles;
-  found[3] = static_cast<double>(chosen.ahead);
+  found[3] = static_cast<double>(chosen.ahead.bytes);
   found[4] = chosen.tiled;
   found[5] = chosen.staged;
   found[6] = chosen.fetched;
-  found[7] = misses.first.rows;
-  found[8] = misses.first.tiles;
+  found[7] = chosen.ahead.twice;
+  found[8] = misses.first.rows;
+  found[9] = misses.first.tiles;
   return out;
 }
 

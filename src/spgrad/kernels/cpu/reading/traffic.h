@@ -4,12 +4,13 @@
 #include <cstdint>
 
 #include "common/arguments.h"
+#include "reading/prefetch.h"
 
 namespace spgrad {
 
 // How a product reads x and writes y. Chosen by choose_traffic; it never changes a result.
 struct Traffic {
-  int64_t ahead = 0;    // bytes of rows of x that are prefetched, 0 for none
+  Ahead ahead;          // rows of x that are prefetched
   bool tiled = false;   // columns of x are copied into tiles
   bool staged = false;  // rows of x of a few columns are copied side by side before they are used
   bool scattered = false;  // rows of x that are staged come from beyond the cache

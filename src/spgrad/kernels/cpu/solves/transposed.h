@@ -136,7 +136,7 @@ SPGRAD_INLINE int64_t substitute_transposed_vectors(const Triangular<index_t, sc
   using Cells = typename Part::Cells;
   constexpr int64_t kWidth = kParts * kElements;
   const int64_t step = a.upper ? 1 : -1;
-  const int64_t ahead = step * entries_ahead<scalar_t>(a.ahead, kWidth);
+  const Distance ahead = distance_of<scalar_t>(a.ahead, kWidth);
   return for_triangle_rows<true>(a, [&](int64_t i, const TriangleRow<scalar_t>& entries) {
     Part solved[kParts];
     const Pivot<scalar_t> pivot(entries.diagonal);
@@ -151,7 +151,7 @@ SPGRAD_INLINE int64_t substitute_transposed_vectors(const Triangular<index_t, sc
     }
     int64_t p = a.upper ? entries.begin : entries.end - 1;
     for (int64_t left = entries.end - entries.begin; left > 0; --left, p += step) {
-      if (ahead != 0) a.prefetch(p + ahead, column, kWidth);
+      if (ahead) a.prefetch(p, step, ahead, column, kWidth);
       scalar_t* const row = a.row(p) + column;
       const scalar_t weight = a.val[p];
 #pragma GCC unroll 8

@@ -32,20 +32,23 @@ struct Triangular {
   int64_t m;
   int64_t n;
   int64_t nse;
-  bool upper;         // which triangle
-  bool unit;          // the diagonal counts as ones
-  int64_t ahead = 0;  // bytes of rows of x that are prefetched
+  bool upper;     // which triangle
+  bool unit;      // the diagonal counts as ones
+  Ahead ahead{};  // rows of x that are prefetched
   int64_t stride = n;
   scalar_t* out = nullptr;
   bool streamed = false;  // rows of out are whole cache lines, and are written past the caches
 
   SPGRAD_INLINE scalar_t* row(int64_t p) const { return x + static_cast<int64_t>(idx[p]) * stride; }
 
-  // Prefetches columns [column, column + width) of the row of x that entry p needs.
-  SPGRAD_INLINE void prefetch(int64_t p, int64_t column, int64_t width) const {
-    const scalar_t* there = row(std::clamp<int64_t>(p, 0, nse - 1)) + column;
-    constexpr int64_t kLine = 64 / sizeof(scalar_t);
-    for (int64_t j = 0; j < width; j += kLine) __builtin_prefetch(there + j);
+  // Prefetches columns [column, column + width) of the row of x of the entry that is `ahead`
+  // entries further on than p, or further back if `step` is -1.
+  SPGRAD_INLINE void prefetch(int64_t p, int64_t step, Distance ahead, int64_t column,
+                              int64_t width) const {
+    const auto later = [&](int64_t entries) {
+      return row(std::clamp<int64_t>(p + step * entries, 0, nse - 1)) + column;
+    };
+    prefetch_ahead(later, ahead, width);
   }
 
   // Sets x of row i in kElements columns from `column` on.
@@ -200,11 +203,11 @@ SPGRAD_INLINE int64_t substitute_vectors(const Triangular<index_t, scalar_t> a, 
   const int64_t final = std::min<int64_t>((kParts - 1) * kElements, stop - kElements - column);
   const auto offset = [&](int part) { return part < kParts - 1 ? part * kElements : final; };
   const int64_t step = a.upper ? -1 : 1;
-  const int64_t ahead = step * entries_ahead<scalar_t>(a.ahead, kWidth);
+  const Distance ahead = distance_of<scalar_t>(a.ahead, kWidth);
   return for_triangle_rows(a, [&](int64_t i, const TriangleRow<scalar_t>& entries) {
     Sums<scalar_t, kElements> sums[2][kParts];
     const auto add = [&](int64_t p, int set) {
-      if (ahead != 0) a.prefetch(p + ahead, column, kWidth);
+      if (ahead) a.prefetch(p, step, ahead, column, kWidth);
       const scalar_t* row = a.row(p) + column;
       const scalar_t weight = load_one<kBytes>(a.val[p]);
 #pragma GCC unroll 8

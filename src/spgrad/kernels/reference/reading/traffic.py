@@ -10,7 +10,7 @@ from spgrad.kernels.declare import kernel
 
 @kernel(
     "traffic(Tensor idx, Tensor x, bool may_tile, SymInt lines) -> Tensor",
-    fake=lambda idx, x, may_tile, lines: x.new_empty(9, dtype=torch.float64),
+    fake=lambda idx, x, may_tile, lines: x.new_empty(10, dtype=torch.float64),
 )
 def traffic(idx: Tensor, x: Tensor, may_tile: bool, lines: int) -> Tensor:
     """How a product gathers the rows of x that idx names.
@@ -22,13 +22,14 @@ def traffic(idx: Tensor, x: Tensor, may_tile: bool, lines: int) -> Tensor:
         lines: The number m of rows of the matrix.
 
     Returns:
-        float64 (9,): bytes of the second-level cache; the share of entries whose row of x is not in
-        it, and the same with x in tiles, both 0 if that was not looked at; how many bytes of rows
-        are prefetched; 1 if x is copied into tiles; 1 if its rows are copied side by side, a
-        stretch at a time; 1 if columns and values are prefetched, as they come from memory; the
-        two shares again, for the first-level cache. All 0 if nothing is chosen, as here.
+        float64 (10,): bytes of the second-level cache; the share of entries whose row of x is not
+        in it, and the same with x in tiles, both 0 if that was not looked at; how many bytes of
+        rows are prefetched; 1 if x is copied into tiles; 1 if its rows are copied side by side, a
+        stretch at a time; 1 if columns and values are prefetched, as they come from memory; 1 if
+        rows are prefetched twice, into one cache after the other; the two shares again, for the
+        first-level cache. All 0 if nothing is chosen, as here.
     """
-    return x.new_zeros(9, dtype=torch.float64)
+    return x.new_zeros(10, dtype=torch.float64)
 
 
 @kernel(

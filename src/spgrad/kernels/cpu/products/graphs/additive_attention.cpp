@@ -226,7 +226,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> additive_attention_backward(
         .nse = sizes.nse,
         .traffic = traffic,
         .ahead = choose_traffic(idx, g, {}).ahead,
-        .near = choose_traffic(idx, numbers, {}).ahead,
+        .of_numbers = choose_traffic(idx, numbers, {}).ahead,
     };
     differentiate_columns(by_column, sizes.k);
   };

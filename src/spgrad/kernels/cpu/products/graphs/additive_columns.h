@@ -102,9 +102,9 @@ struct AdditiveColumns {
   F slope;
   int64_t heads, n, nse;
   Traffic traffic{};
-  int64_t ahead = 0;  // bytes of rows of `g` that are prefetched for dot products
-  int64_t near = 0;   // bytes of rows of `numbers` that are prefetched
-  int64_t own = -1;   // if not negative, all lines are pieces of this column
+  Ahead ahead{};       // rows of `g` that are prefetched for dot products
+  Ahead of_numbers{};  // rows of `numbers` that are prefetched
+  int64_t own = -1;    // if not negative, all lines are pieces of this column
 
   void columns(int64_t first, int64_t last) const {
     for_batches(ptr, first, last, entries_at_once(heads),
@@ -164,15 +164,13 @@ struct AdditiveColumns {
   // products, (dot product - delta) times the derivative of leaky_relu.
   template <int kHeads>
   SPGRAD_INLINE void score(int64_t first, int64_t last, F* scores, F* changes, F* scales) const {
-    const int64_t count = kHeads > 0 ? kHeads : heads, far = entries_ahead<F>(near, 4 * count);
+    const int64_t count = kHeads > 0 ? kHeads : heads;
+    const Distance distance = distance_of<F>(of_numbers, 4 * count);
+    const auto row = [&](int64_t p) { return numbers + idx[std::min(p, nse - 1)] * 4 * count; };
     for (int64_t j = first; j < last; ++j) {
       const F* const of_column = right + (own < 0 ? j : own) * count;
       for (int64_t p = ptr[j]; p < ptr[j + 1]; ++p) {
-        if (far != 0) {
-          constexpr int64_t kLine = 64 / sizeof(F);
-          const F* const later = numbers + idx[std::min(p + far, nse - 1)] * 4 * count;
-          for (int64_t at = 0; at < 4 * count; at += kLine) __builtin_prefetch(later + at);
-        }
+        if (distance) prefetch_ahead([&](int64_t q) { return row(p + q); }, distance, 4 * count);
         const F* const of_row = numbers + idx[p] * 4 * count;
         const F* const added = bias == nullptr ? nullptr : bias + place(p) * count;
         for_heads<kHeads, F>(count, [&]<class V>(int64_t head, V) {

@@ -35,7 +35,7 @@ struct AdditiveRows {
   F slope;
   int64_t heads, n, nse;
   Traffic traffic{};
-  int64_t ahead = 0;     // bytes of rows of `right` that are prefetched
+  Ahead ahead{};         // rows of `right` that are prefetched
   int64_t step = heads;  // between rows of `left`
 
   void rows(int64_t first, int64_t last) const {
@@ -82,11 +82,13 @@ struct AdditiveRows {
   // The scores of all entries.
   template <int kHeads>
   SPGRAD_INLINE void score(int64_t first, int64_t last, F* out) const {
-    const int64_t count = kHeads > 0 ? kHeads : heads, far = entries_ahead<F>(ahead, count);
+    const int64_t count = kHeads > 0 ? kHeads : heads;
+    const Distance distance = distance_of<F>(ahead, count);
+    const auto row = [&](int64_t p) { return right + idx[std::min(p, nse - 1)] * count; };
     for (int64_t i = first; i < last; ++i) {
       const F* const own = left + i * step;
       for (int64_t p = ptr[i]; p < ptr[i + 1]; ++p, out += count) {
-        if (far != 0) __builtin_prefetch(right + idx[std::min(p + far, nse - 1)] * count);
+        if (distance) prefetch_ahead([&](int64_t q) { return row(p + q); }, distance, count);
         const F* const other = right + idx[p] * count;
         const F* const added =
             bias == nullptr ? nullptr : bias + (perm == nullptr ? p : int64_t{perm[p]}) * count;

@@ -29,7 +29,7 @@ struct HeadsSddmm {
   int64_t heads;
   int64_t n;
   int64_t nse;
-  int64_t ahead = 0;         // how far ahead rows of x are prefetched, in bytes of rows
+  Ahead ahead{};             // rows of x that are prefetched
   int64_t step = heads * n;  // between rows of g
 
   SPGRAD_INLINE const scalar_t* row(int64_t p) const {
@@ -45,7 +45,8 @@ struct HeadsSddmm {
 template <int kElements, class index_t, class scalar_t>
 SPGRAD_INLINE void heads_dots(const HeadsSddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   const Fresh<kElements, scalar_t> fresh(a.n);
-  const int64_t width = a.heads * a.n, ahead = entries_ahead<scalar_t>(a.ahead, width);
+  const int64_t width = a.heads * a.n;
+  const Distance ahead = distance_of<scalar_t>(a.ahead, width);
   for (int64_t i = first; i < last; ++i) {
     const scalar_t* const of_row = a.g + i * a.step;
     const int64_t end = a.ptr[i + 1];
@@ -56,7 +57,7 @@ SPGRAD_INLINE void heads_dots(const HeadsSddmm<index_t, scalar_t> a, int64_t fir
       int count = 0;
       for (int e = 0; e < kTogether; ++e) {
         if (p < end) {
-          if (head == 0 && ahead != 0) prefetch_row(a, p, ahead, 0, width);
+          if (head == 0 && ahead) prefetch_row(a, p, ahead, 0, width);
           g[e] = of_row + head * a.n;
           x[e] = a.row(p) + head * a.n;
           out[e] = a.at(p) + head;
@@ -79,11 +80,12 @@ template <int kElements, class index_t, class scalar_t>
 SPGRAD_INLINE void heads_dots_of_four(const HeadsSddmm<index_t, scalar_t> a, int64_t first,
                                       int64_t last) {
   const Fresh<kElements, scalar_t> fresh(a.n);
-  const int64_t width = a.heads * a.n, ahead = entries_ahead<scalar_t>(a.ahead, width);
+  const int64_t width = a.heads * a.n;
+  const Distance ahead = distance_of<scalar_t>(a.ahead, width);
   for (int64_t i = first; i < last; ++i) {
     const scalar_t* const of_row = a.g + i * a.step;
     for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
-      if (ahead != 0) prefetch_row(a, p, ahead, 0, width);
+      if (ahead) prefetch_row(a, p, ahead, 0, width);
       const scalar_t* const other = a.row(p);
       scalar_t* const out = a.at(p);
       for (int64_t head = 0; head < a.heads; head += kTogether) {

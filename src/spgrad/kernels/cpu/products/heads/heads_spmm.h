@@ -42,8 +42,8 @@ struct HeadsSpmm {
   }
   // Prefetches the data of the entry `ahead` entries after p: columns [column, column + count) of
   // its row of x, and its values if they are stored in another order.
-  SPGRAD_INLINE void prefetch(int64_t p, int64_t ahead, int64_t column, int64_t count) const {
-    if (ahead != 0) prefetch_row(*this, p, ahead, column, count);
+  SPGRAD_INLINE void prefetch(int64_t p, Distance ahead, int64_t column, int64_t count) const {
+    if (ahead) prefetch_row(*this, p, ahead, column, count);
     if (perm != nullptr) __builtin_prefetch(weights(std::min(p + 48, nse - 1)) + column / n);
   }
 };
@@ -102,7 +102,7 @@ SPGRAD_INLINE void heads_columns(const HeadsSpmm<index_t, scalar_t> a, int64_t f
   const int64_t width = a.width();
   const int64_t final = std::min<int64_t>((kParts - 1) * kElements, width - kElements - column);
   const auto offset = [&](int part) { return part < kParts - 1 ? part * kElements : final; };
-  const int64_t ahead = entries_ahead<scalar_t>(a.traffic.ahead, kParts * kElements);
+  const Distance ahead = distance_of<scalar_t>(a.traffic.ahead, kParts * kElements);
   int64_t head[kParts];  // of the first column of each vector
   Permutation<scalar_t, kElements> spread[kMeet == Meet::kSpread ? kParts : 1];
   for (int part = 0; part < kParts; ++part) {

@@ -48,9 +48,9 @@ inline constexpr int kHeld = kPrefetched && kVectors >= 4 ? 0 : kVectors;
 // times infinity is not zero. g is the row of g from `column` on, `own` the same in registers.
 template <bool kWhole, bool kPrefetched, int kElements, int kVectors, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_sddmm_group(
-    const SpmmSddmm<index_t, scalar_t>& a, int64_t p, int64_t end, int64_t ahead, const scalar_t* g,
-    const Held<kElements, kHeld<kPrefetched, kVectors>, scalar_t>& own, int64_t column,
-    Lanes<scalar_t, kElements> (&totals)[kVectors]) {
+    const SpmmSddmm<index_t, scalar_t>& a, int64_t p, int64_t end, Distance ahead,
+    const scalar_t* g, const Held<kElements, kHeld<kPrefetched, kVectors>, scalar_t>& own,
+    int64_t column, Lanes<scalar_t, kElements> (&totals)[kVectors]) {
   constexpr int64_t kWidth = kVectors * kElements;
   static constexpr scalar_t kZeros[kWidth]{};
   const scalar_t* rows[kTogether];
@@ -102,7 +102,7 @@ template <bool kPrefetched, int kElements, int kVectors, class index_t, class sc
 SPGRAD_INLINE void spmm_sddmm_columns(const SpmmSddmm<index_t, scalar_t> a, int64_t first,
                                       int64_t last, int64_t column) {
   using Values = Lanes<scalar_t, kElements>;
-  const int64_t ahead = entries_ahead<scalar_t>(a.sums.traffic.ahead, kVectors * kElements);
+  const Distance ahead = distance_of<scalar_t>(a.sums.traffic.ahead, kVectors * kElements);
   for (int64_t i = first; i < last; ++i) {
     const scalar_t* const g = a.dots.g + i * a.dots.step + column;
     const Held<kElements, kHeld<kPrefetched, kVectors>, scalar_t> own(g);
@@ -130,8 +130,8 @@ SPGRAD_INLINE void spmm_sddmm_columns(const SpmmSddmm<index_t, scalar_t> a, int6
 template <int kElements, int kVectors, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_sddmm_columns(const SpmmSddmm<index_t, scalar_t>& a, int64_t first,
                                       int64_t last, int64_t column) {
-  a.sums.traffic.ahead == 0 ? spmm_sddmm_columns<false, kElements, kVectors>(a, first, last, column)
-                            : spmm_sddmm_columns<true, kElements, kVectors>(a, first, last, column);
+  !a.sums.traffic.ahead ? spmm_sddmm_columns<false, kElements, kVectors>(a, first, last, column)
+                        : spmm_sddmm_columns<true, kElements, kVectors>(a, first, last, column);
 }
 
 // Rows [first, last) of the view, in blocks of columns whose sums fit in registers together with
