@@ -151,6 +151,7 @@ def refusal(
         found = (
             _of_other_storage(name, value)
             or _out_of_range(name, value, error)
+            or _beyond_dtype(name, value, error)
             or _without_data(name, value, error)
             or _of_a_rare_dtype(name, value, error)
             or _not_finite(name, value, error)
@@ -232,6 +233,57 @@ def _out_of_range(name: str, value: Any, error: BaseException) -> SpgradError | 
         f"`{name}` is {value}; ints from -2^63 to 2^63 - 1 are accepted. Give a smaller one, or a "
         "float where fractions are accepted."
     )
+
+
+_OF_C_TYPES = {
+    "uint8_t": torch.uint8,
+    "int8_t": torch.int8,
+    "int16_t": torch.int16,
+    "int": torch.int32,
+    "int64_t": torch.int64,
+    "c10::Half": torch.float16,
+    "c10::BFloat16": torch.bfloat16,
+    "float": torch.float32,
+    "double": torch.float64,
+    "c10::complex<float>": torch.complex64,
+}
+"""The dtypes, by the name that torch's errors have for each."""
+
+BEYOND = "cannot be converted to type"
+"""In torch's error for a number that a dtype does not hold; it does not say which number."""
+
+
+def _beyond_dtype(name: str, value: Any, error: BaseException) -> SpgradError | None:
+    """The error for a number that the dtype of the tensor does not hold, as 300 in int8."""
+    if BEYOND not in str(error):
+        return None
+    plain = type(value) is torch.Tensor and not value.dim() and not value.is_meta
+    number: Any = value.item() if plain else value
+    if type(number) not in (int, float, complex):
+        return None
+    said = str(error).partition(f"{BEYOND} ")[2].partition(" without")[0]
+    dtype = _OF_C_TYPES.get(said)
+    if dtype is None or _holds(dtype, number):
+        return None
+    if type(number) is complex and not dtype.is_complex:
+        return None  # the kind is wrong, not the size
+    fractions = dtype.is_floating_point or dtype.is_complex
+    limits = torch.finfo(dtype) if fractions else torch.iinfo(dtype)
+    wider = torch.int64, torch.float32, torch.float64, torch.complex64, torch.complex128
+    fits = [w for w in wider if (w != torch.int64 or type(number) is int) and _holds(w, number)]
+    return ArgumentValueError(
+        f"`{name}` is {number!r}, which {short(dtype)} does not hold; numbers from "
+        f"{limits.min} to {limits.max} are accepted. Convert the tensor with .to({fits[0]})."
+    )
+
+
+def _holds(dtype: torch.dtype, value: complex) -> bool:
+    """Whether torch converts the number to this dtype."""
+    try:
+        torch.full((2,), value, dtype=dtype)  # one alone, beyond float16, becomes inf
+    except (RuntimeError, OverflowError):
+        return False
+    return True
 
 
 def _of_a_rare_dtype(name: str, value: Any, error: BaseException) -> SpgradError | None:

@@ -185,7 +185,7 @@ def _of_an_argument(
     if isinstance(alien, RuntimeError) and _MIXED in str(alien):
         return _with_dtensor(op, args, kwargs)
     refused = annotations.refusal(op, args, kwargs, alien)
-    if refused is None or alien is error:
+    if refused is None or alien is error or annotations.BEYOND in str(alien):
         return refused
     named = str(refused).partition("`")[2].partition("`")[0]  # the library may have named it too
     return None if f"`{named}`" in str(error) else refused

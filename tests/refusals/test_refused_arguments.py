@@ -248,3 +248,36 @@ def test_refusals(case):
     with pytest.raises(error, match=re.escape(f"spgrad.{says}")) as raised:
         call()
     assert isinstance(raised.value, spgrad.SpgradError)
+
+
+BYTES = spgrad.eye(2, dtype=torch.int8)
+
+
+@pytest.mark.parametrize("number", [300, -1e30, math.nan, math.inf])
+@pytest.mark.parametrize(
+    ("argument", "call"),
+    [
+        ("fill_value", lambda number: spgrad.full_like(BYTES, number)),
+        ("value", lambda number: spgrad.set_diag(BYTES, number)),
+        ("value", lambda number: BYTES.clone().__setitem__((0, 0), number)),
+    ],
+)
+def test_numbers_that_the_dtype_does_not_hold(argument, call, number):
+    with pytest.raises(RuntimeError, match="without overflow"):  # as torch
+        torch.zeros(2, dtype=torch.int8).fill_(number)
+    says = f"`{argument}` is {number}, which int8 does not hold; numbers from -128 to 127 are"
+    with pytest.raises(ValueError, match=re.escape(says)):
+        call(number)
+
+
+def test_what_holds_a_number():
+    with pytest.raises(ValueError, match=r"is 300, which int8 .*\.to\(torch\.int64\)"):
+        spgrad.full_like(BYTES, 300)
+    with pytest.raises(ValueError, match=r"`input` is 300, which int8"):
+        spgrad.where(BYTES != 0, 300, BYTES)
+    with pytest.raises(ValueError, match=r"is 1e\+300, which float32 .*\.to\(torch\.float64\)"):
+        spgrad.set_diag(A[:, :4], 1e300)
+    with pytest.raises(ValueError, match=r"is 70000\.0, which float16 .*\.to\(torch\.float32\)"):
+        spgrad.full_like(A.half(), 70000.0)
+    with pytest.raises(ValueError, match=r"is 2e\+20, which int8 does not hold"):
+        spgrad.full_like(BYTES, torch.tensor(2e20, dtype=torch.float64))
