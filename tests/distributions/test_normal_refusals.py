@@ -94,7 +94,9 @@ def test_shapes_of_samples_that_are_no_tuples_of_sizes(shape):
     p = SparseMultivariateNormal(LOC, scale_tril=EYE)
     with pytest.raises(TypeError, match=r"rsample: `sample_shape` is .*; a tuple of sizes is"):
         p.rsample(shape)
-    assert p.rsample((0,)).shape == (0, 3)
+    with pytest.raises(TypeError, match=r"Normal\.sample: `sample_shape` is .*; a tuple of sizes"):
+        p.sample(shape)
+    assert p.rsample((0,)).shape == p.sample((0,)).shape == (0, 3)
 
 
 def test_constraints():

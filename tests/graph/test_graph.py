@@ -1,5 +1,7 @@
 """spgrad.graph against SciPy and dense torch: values, gradients of two orders, refusals."""
 
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse.csgraph
@@ -118,7 +120,8 @@ def test_one_int_is_one_seed(seed):
 
 
 def test_names_of_other_packages_are_the_same_functions():
-    assert graph.subgraph is spgrad.data.subgraph
+    assert graph.subgraph.__wrapped__ is spgrad.data.subgraph
+    assert pickle.loads(pickle.dumps(graph.subgraph)) is graph.subgraph
     assert graph.connected_components is spgrad.connected_components
     assert graph.is_symmetric is spgrad.is_symmetric
 
@@ -201,6 +204,7 @@ def test_means_of_two_weights_whose_sum_the_dtype_does_not_hold(dtype, weight, w
         (lambda A: graph.k_hop(A, 1.5, 1), "`seeds` has dtype float32"),
         (lambda A: graph.k_hop(A, True, 1), "`seeds` has shape (); (3,) for a bool mask"),
         (lambda A: graph.k_hop(A, [[0]], 1), "Flatten it: seeds.flatten()"),
+        (lambda A: graph.subgraph(A, 0), "spgrad.graph.subgraph: `nodes` has shape ()"),
         (lambda A: graph.subgraph(A, 0), "a vector is accepted. Put it into a list: [nodes]."),
         (lambda A: graph.k_hop(A, [0], -1), "`k` is -1"),
     ],

@@ -194,6 +194,10 @@ class SparseMultivariateNormal(Distribution):
         made._validate_args = self._validate_args
         return made
 
+    def sample(self, sample_shape: Any = ()) -> torch.Tensor:
+        """Draws (*sample_shape, *b, m) without gradient."""
+        return super().sample(_sizes("sample_shape", sample_shape, "sample"))
+
     @in_given_precision
     def rsample(self, sample_shape: Any = ()) -> torch.Tensor:
         """Draws (*sample_shape, *b, m) with gradient."""

@@ -44,6 +44,14 @@ def test_a_batch_of_graphs_is_refused(make):
             make()(torch.ones(3, 2), A)
 
 
+@pytest.mark.parametrize("make", LAYERS, ids=lambda make: type(make()).__name__)
+def test_a_dense_graph_is_refused_by_the_layer(make):
+    layer = make()
+    says = rf"spgrad\.nn\.{type(layer).__name__}: `A` is a dense tensor of shape \(3, 3\)"
+    with pytest.raises(spgrad.ArgumentKindError, match=says):
+        layer(torch.ones(3, 2), torch.ones(3, 3))
+
+
 def test_three_arguments():
     layer = nn.GraphConv(2, 3)
     with pytest.raises(spgrad.ArgumentKindError, match=r"called with 3 arguments; \(x, A\) are"):

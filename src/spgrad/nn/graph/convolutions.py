@@ -59,8 +59,7 @@ class MessagePassing(nn.Module):
         ValueError: `aggr` is none of these, or sizes, dtypes or devices don't fit.
 
     Source:
-        Gilmer, Schoenholz, Riley, Vinyals, Dahl 2017, "Neural Message Passing for Quantum
-        Chemistry".
+        Gilmer et al. 2017, "Neural Message Passing for Quantum Chemistry".
 
     Example:
         >>> edges = torch.tensor([[1, 2, 0], [0, 0, 1]])  # 1 -> 0, 2 -> 0, 0 -> 1
@@ -76,6 +75,7 @@ class MessagePassing(nn.Module):
         super().__init__()
         self.aggr = reduction_of(aggr)
 
+    @public_as("nn.MessagePassing")
     def propagate(self, x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
         """Reduces A_ij x_j over the elements of each row of A: (m, c) of x (k, c)."""
         return spmm(A, x, self.aggr)
