@@ -197,6 +197,8 @@ def test_what_is_refused():
             getattr(optim, kind)([dense], **options).step(lambda: 0.0)
     with pytest.raises(RuntimeError, match="does not support dense gradients"):
         optim.SparseAdam([A]).step()
+    with pytest.raises(NotImplementedError, match=r"Muon got a SparseTensor.* torch\.optim\.AdamW"):
+        optim.Muon([A]).step()
     optimizer = optim.Adam([A])
     optimizer.step()
     A.grad = None

@@ -56,6 +56,16 @@ def optimizing(func: Any = None) -> bool:
     return False
 
 
+def optimizer_file() -> str:
+    """The file of the innermost function of torch's optimizers on the stack; "" for none."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_FILES[0]):
+            return frame.f_code.co_filename
+        frame = frame.f_back
+    return ""
+
+
 def updates(file: str) -> bool:
     """True for a file of torch's optimizers, gradient clipping or gradient scaling."""
     return file.startswith(_FILES)

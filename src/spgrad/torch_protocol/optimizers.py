@@ -10,10 +10,12 @@ import torch
 
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor, of_parts
-from spgrad.errors import ArgumentValueError
+from spgrad.errors import ArgumentValueError, UnsupportedError
+from spgrad.torch_protocol.callers import optimizer_file
 
 _T = torch.Tensor
 _GRAD = operator.attrgetter("grad.__get__")(_T)
+_NDIM = operator.attrgetter("ndim.__get__")(_T)
 OF_THE_TENSOR = frozenset(
     [
         *(
@@ -28,6 +30,12 @@ OF_THE_TENSOR = frozenset(
 )
 """Functions that concern the tensor itself and not the numbers in it."""
 
+_NO_MUON = (
+    "torch.optim.Muon got a SparseTensor, and makes each update an orthogonal matrix, which is "
+    "dense; dense matrices are accepted. Give the SparseTensors to another optimizer, such as "
+    "torch.optim.AdamW, and only the dense matrices to Muon; call `step` of both."
+)
+
 
 def on_values(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None
@@ -40,6 +48,8 @@ def on_values(
         with torch._C.DisableTorchFunctionSubclass():
             out = func(*args, **(kwargs or {}))
         return _gradient(out) if func == _GRAD else out
+    if func == _NDIM and args[0]._vals.dim() != 2 and optimizer_file().endswith("muon.py"):
+        raise UnsupportedError(_NO_MUON)
     given = [*args, *kwargs.values()] if kwargs else args
     pattern = _common(func, [a for a in given if isinstance(a, SparseTensor)])
     lists = [a for a in given if isinstance(a, (list, tuple))]
