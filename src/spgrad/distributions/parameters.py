@@ -24,6 +24,7 @@ from spgrad.lowering.products.spmm import sddmm, wants_grad
 from spgrad.ops import broadcast_to, diagonal, eye, matmul, mul, solve_triangular, tril
 from spgrad.ops.products.broadcast import flat, in_columns
 from spgrad.torch_protocol.autocast import in_given_precision
+from spgrad.torch_protocol.compile import keep_outside
 from spgrad.torch_protocol.func_transforms import Function, is_transformed
 
 
@@ -188,9 +189,14 @@ class Full(Parameter):
 
     def variance(self) -> torch.Tensor:
         """The diagonal of A, or for a precision that of its inverse."""
-        if self.precision:
-            return linalg.inverse_diagonal(self.matrix(), assume="positive definite")
-        return diagonal(self.A, 0, -2, -1)
+        return self._inverse_diagonal() if self.precision else diagonal(self.A, 0, -2, -1)
+
+    def _inverse_diagonal(self) -> torch.Tensor:
+        return linalg.inverse_diagonal(self.matrix(), assume="positive definite")
+
+
+for _method in (Full.half_log_det, Full.quadratic, Full.draw, Full._inverse_diagonal):
+    keep_outside(_method, "SuperLU factors the covariance or precision")
 
 
 class _How(NamedTuple):

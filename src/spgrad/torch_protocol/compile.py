@@ -60,6 +60,7 @@ def keep_outside(function: Callable[..., Any], why: str) -> None:
     # what torch.compiler.disable would set, which imports Dynamo
     vars(function)["_torchdynamo_disable"] = True
     vars(function)["_torchdynamo_disable_msg"] = f"{why}. {advice}"
+    when_called(function)
 
 
 def _hand_over(function: Callable[..., Any]) -> None:

@@ -24,6 +24,7 @@ from spgrad.lowering.operands import dense_operand
 from spgrad.ops.products.broadcast import flat, in_columns
 from spgrad.ops.solves.triangular import square_operand
 from spgrad.public import public_as
+from spgrad.torch_protocol.compile import keep_outside
 
 _ENGINES: tuple[type[Engine], ...] = (SuperLU, CHOLMOD, PARDISO)
 
@@ -192,6 +193,12 @@ class Factor(Applied):
             T = from_values(stored_values(T), self._matrix._pattern)
         return Factor(T, self._assume, self._engine)
 
+
+for _method in (
+    *(Factor.solve, Factor.apply, Factor.logdet, Factor.slogdet),
+    *(Factor.inverse_at, Factor.inverse_diagonal, Factor.sample, Factor.refactor),
+):
+    keep_outside(_method, "its factors are outside of torch")
 
 _DRAWS = "sample draws for matrices that are"
 
