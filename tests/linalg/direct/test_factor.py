@@ -8,6 +8,7 @@ import torch
 
 import spgrad
 from spgrad import errors, linalg
+from spgrad.linalg.direct import superlu
 
 D, C = torch.float64, torch.complex128
 
@@ -179,3 +180,38 @@ def test_a_complex_factor_refuses_real_residuals():
         linalg.solve(
             spgrad.from_dense(matrix()), torch.ones(9, dtype=D), linalg.GMRES(None, 0.0, 9, F)
         )
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc])
+def test_a_factor_does_not_see_changes_of_the_matrix_in_place(layout):
+    """Also where a solve is refined, which takes the residual with the matrix."""
+    refined = 0
+    for seed in range(60):
+        M = matrix(12, seed=seed)
+        M = M + torch.where((M == 0) & (M.mT != 0), 0.3 * M.mT, 0) - 1.9 * torch.eye(12, dtype=D)
+        A, b = spgrad.from_dense(M).to_sparse(layout=layout), torch.ones(12, dtype=D)
+        F = linalg.factor(A)
+        wanted, adjoint = F.solve(b), F.solve(b, adjoint=True)
+        refined += F._factored().refined
+        A.mul_(3)
+        assert torch.equal(F.solve(b), wanted)
+        assert torch.equal(F.solve(b, adjoint=True), adjoint)
+    assert refined
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc])
+def test_a_factor_while_another_thread_factors_the_same_pattern(layout, monkeypatch):
+    """A new factor in the middle of another one stands for the switch between the threads."""
+    M = matrix(30)
+    A = spgrad.from_dense(M).to_sparse(layout=layout)
+    by_columns = superlu._by_columns
+
+    def interrupted(*given):
+        monkeypatch.setattr(superlu, "_by_columns", by_columns)
+        for times in (2, 3):
+            linalg.factor(A * times)
+        return by_columns(*given)
+
+    monkeypatch.setattr(superlu, "_by_columns", interrupted)
+    b = torch.ones(30, dtype=D)
+    torch.testing.assert_close(linalg.factor(A).solve(b), torch.linalg.solve(M, b))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
 
@@ -76,37 +76,56 @@ class SuperLU(Engine):
         return _LU(A, self.ordering, assume)
 
 
+class _Ordered(NamedTuple):
+    """The pattern by columns as SuperLU takes it, in the order of A or in one found before."""
+
+    ptr: torch.Tensor
+    idx: torch.Tensor
+    perm: torch.Tensor | None  # the place among the values of each element; None: as they are
+    order: torch.Tensor | None = None  # where each row and column went; None: where it was
+    back: torch.Tensor | None = None
+
+
 class _Analysis:
-    """The pattern by columns, as SuperLU takes it; from the second factor on, in the first's order.
+    """What the factors of one pattern share; from the second one on, they use the first's order.
+
+    Attributes:
+        order: The order of the columns that the first factor has found; None before.
 
     Rows and columns are permuted alike, so that the diagonal, from which SuperLU prefers to take
-    pivots, keeps its elements.
+    pivots, keeps its elements. Threads that factor at the same time each hold an `_Ordered` of
+    their own, which never changes.
     """
 
     def __init__(self, pattern: Pattern) -> None:
         require_int32("SuperLU", pattern)
         view = cols(pattern)
-        self.ptr, self.idx = view.ptr.cpu(), view.idx.cpu()
-        self.perm = None if view.perm is None else view.perm.cpu()
-        self.found: torch.Tensor | None = None  # the order of the first factor, for the next one
-        self.order: torch.Tensor | None = None  # where each row and column went
-        self.back: torch.Tensor | None = None
+        perm = None if view.perm is None else view.perm.cpu()
+        self._first = _Ordered(view.ptr.cpu(), view.idx.cpu(), perm)
+        self._later: _Ordered | None = None
+        self.order: torch.Tensor | None = None
 
-    def adopt(self) -> None:
-        """Takes the order that the first factor has found."""
-        order = self.found
-        if order is None or self.order is not None:
-            return
-        m = order.shape[0]
-        column = torch.repeat_interleave(order, self.ptr.diff().to(torch.int64))
-        row = order[self.idx]
-        moved = torch.argsort(column * m + row)
-        counts = torch.bincount(column, minlength=m)
-        self.ptr = torch.zeros(m + 1, dtype=torch.int32, device="cpu")
-        self.ptr[1:] = counts.cumsum(0)
-        self.idx = row[moved].to(torch.int32)
-        self.perm = moved if self.perm is None else self.perm[moved]
-        self.back, self.order = torch.argsort(order), order
+    def ordered(self) -> _Ordered:
+        """The arrays for the next factor."""
+        if self._later is None and self.order is not None:
+            self._later = _in_order(self._first, self.order)
+        return self._first if self._later is None else self._later
+
+    def keep(self, order: Any) -> None:
+        """Keeps the order of columns that the first factor has found, for the next one."""
+        if self.order is None:
+            self.order = torch.from_numpy(order).to(torch.int64)
+
+
+def _in_order(first: _Ordered, order: torch.Tensor) -> _Ordered:
+    m = order.shape[0]
+    column = torch.repeat_interleave(order, first.ptr.diff().to(torch.int64))
+    row = order[first.idx]
+    moved = torch.argsort(column * m + row)
+    ptr = torch.zeros(m + 1, dtype=torch.int32, device="cpu")
+    ptr[1:] = torch.bincount(column, minlength=m).cumsum(0)
+    perm = moved if first.perm is None else first.perm[moved]
+    return _Ordered(ptr, row[moved].to(torch.int32), perm, order, torch.argsort(order))
 
 
 class _LU(Factored):
@@ -133,13 +152,13 @@ class _LU(Factored):
         """Factors the matrix; a `threshold` prefers pivots on the diagonal."""
         self.on_diagonal = threshold is not None
         analysis = A._pattern.derive(kept.ANALYSIS.of(ordering, threshold), _Analysis)
-        analysis.adopt()
-        self.order, self.back = analysis.order, analysis.back
-        self.matrix = _by_columns(A, analysis)
+        ordered = analysis.ordered()
+        self.order, self.back = ordered.order, ordered.back
+        self.matrix = _by_columns(A, ordered)
         spec = ordering if self.order is None else "NATURAL"
         self.factor = _factored(self.matrix, spec, threshold)
-        if analysis.found is None:
-            analysis.found = torch.from_numpy(self.factor.perm_c).to(torch.int64)
+        if self.order is None:
+            analysis.keep(self.factor.perm_c)
 
     def solve(
         self, b: torch.Tensor, *, x0: torch.Tensor | None = None, adjoint: bool = False
@@ -219,14 +238,13 @@ def _arrays(factor: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return ptr, idx, val
 
 
-def _by_columns(A: SparseTensor, analysis: _Analysis) -> Any:
-    """The matrix for SciPy, in the order of the analysis."""
+def _by_columns(A: SparseTensor, ordered: _Ordered) -> Any:
+    """The matrix for SciPy, with values of its own: a factor outlives changes of A in place."""
     from scipy.sparse import csc_array
 
     vals = plain(A._vals).reshape(-1).cpu()
-    if analysis.perm is not None:
-        vals = vals[analysis.perm]
-    arrays = (t.numpy() for t in (vals, analysis.idx, analysis.ptr))
+    vals = vals.clone() if ordered.perm is None else vals[ordered.perm]
+    arrays = (t.numpy() for t in (vals, ordered.idx, ordered.ptr))
     return csc_array(tuple(arrays), shape=A._pattern.extent)
 
 
