@@ -97,9 +97,10 @@ class Gather:
     @property
     def entries(self) -> Entries:
         """Which old entry each new one is."""
-        if callable(self._entries):
-            self._entries = self._entries()
-        return self._entries
+        entries = self._entries  # read once, as another thread may find them meanwhile
+        if callable(entries):
+            entries = self._entries = entries()
+        return entries
 
     def index(self, like: torch.Tensor | None = None) -> torch.Tensor | None:
         """The entries as a tensor, a `Run`'s on the device of `like`; None: all in order."""
@@ -113,14 +114,15 @@ class Gather:
     @property
     def place(self) -> torch.Tensor | None:
         """The place of each old entry, -1 if it is not taken; None if all entries stay in order."""
-        if isinstance(self._place, torch.Tensor):
-            return self._place
+        place = self._place
+        if isinstance(place, torch.Tensor):
+            return place
         index = self.index()
         if index is None:
             return None
         with lasting(index):
-            self._place = inverse(index, self.nse) if self._place is None else self._place()
-        return self._place
+            place = self._place = inverse(index, self.nse) if place is None else place()
+        return place
 
     def __call__(self, vals: torch.Tensor, ready: torch.Tensor | None = None) -> torch.Tensor:
         """The new values of `vals` (nse, ...); differentiable.

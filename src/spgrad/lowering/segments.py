@@ -53,6 +53,9 @@ class Segments:
         unique: Indices (kept dimensions, segments) if the result is sparse.
         scattered: Given if sums need neither pointers nor positions.
         find: Computes `ptr` and `perm` when code first asks for them.
+
+    Attributes:
+        each_its_own: Whether each element is a segment of its own.
     """
 
     def __init__(
@@ -66,13 +69,9 @@ class Segments:
         scattered: Scattered | None = None,
         find: Callable[[], View] | None = None,
     ) -> None:
-        self._ptr, self._perm, self._find = ptr, perm, find
+        self.each_its_own = ptr is None and find is None
+        self._find, self._known = find, None if find is not None else (ptr, perm)
         self.elements, self.size, self.unique, self.scattered = elements, size, unique, scattered
-
-    @property
-    def each_its_own(self) -> bool:
-        """Whether each element is a segment of its own."""
-        return self._ptr is None and self._find is None
 
     @property
     def ptr(self) -> torch.Tensor | None:
@@ -85,10 +84,12 @@ class Segments:
         return self._found()[1]
 
     def _found(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        if self._find is not None:
-            view, self._find = self._find(), None
-            self._ptr, self._perm = view.ptr, view.perm
-        return self._ptr, self._perm
+        known = self._known  # one assignment, as another thread may read it at any time
+        if known is None:
+            assert self._find is not None
+            view = self._find()
+            known = self._known = view.ptr, view.perm
+        return known
 
     def counts(self) -> torch.Tensor:
         """Specified elements of each segment (segments, 1)."""
