@@ -215,3 +215,10 @@ def test_a_factor_while_another_thread_factors_the_same_pattern(layout, monkeypa
     monkeypatch.setattr(superlu, "_by_columns", interrupted)
     b = torch.ones(30, dtype=D)
     torch.testing.assert_close(linalg.factor(A).solve(b), torch.linalg.solve(M, b))
+
+
+def test_another_layout_is_named():
+    F = linalg.factor(spgrad.from_dense(matrix()).to_sparse_csr())
+    says = r"refactor: `A` has layout coo; csr, .* A\.to_sparse\(layout=torch\.sparse_csr\)"
+    with pytest.raises(ValueError, match=says):
+        F.refactor(spgrad.from_dense(matrix(), torch.sparse_coo))

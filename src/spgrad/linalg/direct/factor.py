@@ -182,6 +182,12 @@ class Factor(Applied):
     def refactor(self, A: torch.Tensor) -> Factor:
         """The factor of a matrix of the same pattern, without a new search for an order."""
         T = square_operand("A", A)
+        layout, own = T._pattern.name, self._matrix._pattern.name
+        if layout != own:
+            raise ArgumentValueError(
+                f"`A` has layout {layout}; {own}, that of the factor, is accepted. Convert it with "
+                f"A.to_sparse(layout={self._matrix._pattern.layout})."
+            )
         if T._pattern is not self._matrix._pattern and not T._pattern.same_as(
             self._matrix._pattern
         ):
