@@ -348,14 +348,13 @@ def bad_shape(arg: str, got: tuple[int, ...], accepted: str, hint: str) -> Argum
     return ArgumentValueError(f"`{arg}` {verb} {tuple(got)}; {accepted} {are} accepted. {hint}")
 
 
-def require_addressable(shape: tuple[int, ...], arg: str = "size") -> None:
+def require_addressable(shape: tuple[int, ...], arg: str | None = "size") -> None:
     """Refuses negative sizes, and more than 2^63 - 1 elements, where a size of 0 counts as 1."""
-    elements = 1
-    for s in shape:
-        elements *= max(s, 1) if s >= 0 else 2**63
+    elements = math.prod(max(s, 1) if s >= 0 else 2**63 for s in shape)
     if elements > 2**63 - 1:
+        what = "the shape of the result" if arg is None else f"`{arg}`"
         raise ArgumentValueError(
-            f"`{arg}` is {tuple(shape)}; non-negative sizes with at most 2^63 - 1 elements in all "
+            f"{what} is {tuple(shape)}; non-negative sizes with at most 2^63 - 1 elements in all "
             "are accepted. Split the tensor, or drop a dimension."
         )
 

@@ -121,3 +121,23 @@ def test_a_tensor_without_elements_takes_any_shape():
         assert (A.sparse_dim(), A.dense_dim()) == (native.sparse_dim(), native.dense_dim())
         assert A.nse == 0
         assert torch.equal(A.to_dense(), torch.zeros(size))
+
+
+WIDE = spgrad.zeros(2**31, 2**31 - 1, layout=torch.sparse_coo)
+LARGER = {
+    "repeat_interleave": lambda A, n: A.repeat_interleave(n, 0),
+    "repeat": lambda A, n: A.repeat(n, 1),
+    "cat": lambda A, n: torch.cat([A] * n),
+    "block_diag": lambda A, n: spgrad.block_diag(*[A] * (n // 2)),
+    "kron": lambda A, n: torch.kron(spgrad.eye(1, n, layout=torch.sparse_coo), A),
+}
+
+
+@pytest.mark.parametrize("name", LARGER)
+def test_results_have_at_most_as_many_elements_as_int64_counts(name):
+    assert LARGER[name](WIDE, 2).nse == 0
+    with pytest.raises(spgrad.ArgumentValueError) as found:
+        LARGER[name](WIDE, 4)
+    said = str(found.value)
+    assert said.startswith(f"spgrad.{name}: the shape of the result is (")
+    assert " with at most 2^63 - 1 elements in all are accepted. " in said

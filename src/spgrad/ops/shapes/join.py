@@ -165,7 +165,7 @@ def block_diag(*tensors: torch.Tensor) -> SparseTensor:
     m, k = (sum(column) for column in zip(*sizes, strict=True))
     starts = [*itertools.accumulate(sizes, lambda a, b: (a[0] + b[0], a[1] + b[1]), initial=(0, 0))]
     shape = (m, k)
-    checks.require_addressable(shape)
+    checks.require_addressable(shape, None)
 
     def build(patterns: Sequence[Pattern], vals: list[torch.Tensor]) -> Found | Joined:
         if _of_one_compressed_layout(patterns):
@@ -223,7 +223,7 @@ def _cat(operands: list[SparseTensor], at: int) -> SparseTensor:
     starts = [0, *itertools.accumulate(sizes)]
     shape = (*first.shape[:at], starts[-1], *first.shape[at + 1 :])
     like = _layout_of(operands[0])
-    checks.require_addressable(shape)
+    checks.require_addressable(shape, None)
 
     def build(patterns: Sequence[Pattern], vals: list[torch.Tensor]) -> Found | Joined:
         if _of_one_compressed_layout(patterns) and _joins_whole_lines(first, at):

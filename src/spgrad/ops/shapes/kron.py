@@ -72,7 +72,7 @@ def kron(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
     ndim = max(len(A._pattern.shape), len(B._pattern.shape))
     A, B = _lifted(A, ndim), _lifted(B, ndim)
     a, b = A._pattern, B._pattern
-    checks.require_addressable(_kron_shape(a, b))
+    checks.require_addressable(_kron_shape(a, b), None)
     made = a.derive_with(kept.KRON, b, _kron_pattern)
     vals = (flat_values(A)[:, None] * flat_values(B)).reshape(-1)
     vals = made.gather(vals)

@@ -160,7 +160,7 @@ def repeat_interleave(
     shape = list(A._pattern.shape)
     at, split = require_dim("dim", dim, len(shape)), sparse_dims(A._pattern)
     shape[at] *= times
-    checks.require_addressable(tuple(shape))
+    checks.require_addressable(tuple(shape), None)
     return rebuild(
         A,
         (fn, times, at),
@@ -215,7 +215,8 @@ def _repeated(
         A = reshaped(A, shape, lead + sparse_dims(A._pattern))
     if all(n == 1 for n in times):
         return copied(A) if copies else A
-    checks.require_addressable(tuple(s * n for s, n in zip(shape, times, strict=True)))
+    repeated = tuple(s * n for s, n in zip(shape, times, strict=True))
+    checks.require_addressable(repeated, None)
     split = sparse_dims(A._pattern)
 
     def build(pattern: Pattern) -> Found | InRanges:
