@@ -67,6 +67,35 @@ def test_what_has_no_sparse_form_is_refused_by_name(case, name):
     assert torch.equal(A.to_dense(), before)
 
 
+PRODUCTS = [getattr(torch.ops.aten, name).Tensor for name in ("mul", "div", "mul_", "div_")]
+SUMS = [getattr(torch.ops.aten, name).Tensor for name in ("add", "sub", "add_", "sub_")]
+SECOND = {
+    "dense tensor of shape (10,)": lambda A: torch.ones(10, dtype=A.dtype),  # of as many as values
+    "native csr tensor of shape (4, 6)": spgrad.to_torch,
+    "SparseTensor of shape (4, 6)": lambda A: A,
+}
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        *((f, kind) for f in PRODUCTS for kind in SECOND),
+        *((f, kind) for f in SUMS for kind in SECOND if not kind.startswith("SparseTensor")),
+    ],
+    ids=str,
+)
+def test_what_torch_calls_below_autograd_is_not_taken_for_values(function, kind, first):
+    A = made("csr")
+    before, other = A.to_dense(), SECOND[kind](A)
+    accepted = "two SparseTensors" if function in SUMS else "a number or a 0-d tensor"
+    with pytest.raises(spgrad.UnsupportedError) as found:
+        function(*((A, other) if first else (other, A)))
+    assert str(found.value).startswith(f"spgrad: `{function}` of a SparseTensor and a {kind} ")
+    assert f"; {accepted} " in str(found.value)
+    assert torch.equal(A.to_dense(), before)
+
+
 def test_several_values_at_each_element_need_dense_dimensions():
     A = made("csr")
     heads = torch.ones(A.nse, 2)

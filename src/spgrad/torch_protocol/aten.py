@@ -162,8 +162,11 @@ def _kind(a: Any, b: Any) -> str:
     other = b if isinstance(a, SparseTensor) else a
     if not isinstance(other, torch.Tensor):
         return f"number ({other})"
-    kind = "dense" if other.layout == torch.strided else f"native {LAYOUT_NAMES[other.layout]}"
-    return f"{kind} tensor of shape {tuple(other.shape)}"
+    kind = "SparseTensor"
+    if not isinstance(other, SparseTensor):
+        native = other.layout != torch.strided
+        kind = f"native {LAYOUT_NAMES[other.layout]} tensor" if native else "dense tensor"
+    return f"{kind} of shape {tuple(other.shape)}"
 
 
 def _require_same(name: str, a: Pattern, b: Pattern) -> None:
