@@ -135,6 +135,24 @@ def test_graphs_without_edges(n):
     assert graph.k_hop(A, [], 2).nodes.numel() == 0
 
 
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+@pytest.mark.parametrize(
+    ("function", "how"),
+    [
+        *((graph.normalize, how) for how in ("sym", "row", "col")),
+        *((graph.laplacian, how) for how in ("sym", "rw")),
+    ],
+)
+def test_the_gradient_is_0_where_weights_cancel(function, how):
+    A = spgrad.from_dense(torch.tensor([[0.0, 2.0, -2.0], [1.0, 0.0, 0.0], [0.0, 0.0, 3.0]]))
+    A = A.t() if how == "col" else A
+    vals = A.values().requires_grad_()
+    with torch.autograd.detect_anomaly():  # no step of the backward pass gives NaN
+        y = function(spgrad.from_values(vals, A.pattern), how).to_dense()
+        (y.T if how == "col" else y)[0].sum().backward()
+    assert vals.grad.tolist() == [0] * 4
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_degrees_beyond_float16(dtype):
     n, wide = 70_000, torch.ones(70_000)
