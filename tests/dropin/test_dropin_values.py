@@ -94,6 +94,16 @@ def test_gradients_of_real_values_that_become_complex(convert, fallback):
     assert A.grad._values().tolist() == [1, 1, 5]
 
 
+@pytest.mark.parametrize("dim", [None, (), []], ids=str)
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_a_sum_over_all_dimensions_is_dense(layout, keepdim, dim):
+    A = testing.random_sparse((4, 6), layout)
+    with spgrad.dropin(fallback="refuse"):
+        found = A.sum(dim, keepdim)
+    torch.testing.assert_close(found, A.to_dense().sum(dim, keepdim))
+
+
 SHAPES_IN_PLACE = {
     "t_": (),
     "transpose_": (0, 1),

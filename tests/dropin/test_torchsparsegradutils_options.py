@@ -265,6 +265,8 @@ def test_logarithms_of_sums_of_matrices_and_batches(layout, shape, include_zeros
     column, row = tsgu.sparse_bidir_logsumexp(A, include_zeros=include_zeros)
     close(column, shown.logsumexp(-2))
     close(row, shown.logsumexp(-1))
+    kept = tsgu.sparse_bidir_logsumexp(A, True, include_zeros)
+    close(kept, (column.unsqueeze(-2), row.unsqueeze(-1)))
     for dim, result in ((-2, column), (-1, row)):
         close(tsgu.sparse_logsumexp(A, dim, False, include_zeros), result)
         kept = tsgu.sparse_logsumexp(A, dim % len(shape), True, include_zeros)
