@@ -86,6 +86,33 @@ def test_bad_arrays(case, tmp_path):
         assert says in refused(tmp_path / "a.npz")
 
 
+@pytest.mark.parametrize("shape", [(2, 3000), (3000, 2), (3, 1000, 7)])
+def test_pointers_take_what_max_bytes_allows(shape, tmp_path):
+    indices = torch.zeros(len(shape), 1, dtype=torch.int64)
+    A, path = spgrad.sparse_coo_tensor(indices, [1.0], shape), tmp_path / "a.pt"
+    spgrad.io.save(A, path)
+    assert spgrad.io.load(path, max_bytes=23_999).shape == shape
+    said = refused(path, layout=torch.sparse_csr, max_bytes=23_999)
+    assert "a matrix whose pointers take at most 23999 bytes is accepted" in said
+    assert "max_bytes=24000." in said
+    assert spgrad.io.load(path, layout=torch.sparse_csr, max_bytes=24_000).shape == shape
+
+
+UNREADABLE = {
+    "a.npz": (b"PK", "(BadZipFile File is not a zip file)"),
+    "a.pt": (b"", "(EOFError)"),
+    "a.mtx": (b"", "(its first line is not that of a Matrix Market matrix)"),
+    "a.mtx.gz": (b"abc", "(BadGzipFile Not a gzipped file (b'ab'))"),
+    "a.csv": (b"\xff\n", "('utf-8' codec can't decode byte 0xff in position 0: "),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_the_kind_of_an_error_is_named_where_its_text_says_too_little(name, tmp_path):
+    content, says = UNREADABLE[name]
+    assert f"which can't be read {says}" in refused(write(tmp_path / name, content))
+
+
 def with_header(key, header, path):
     """A .npz file in which the array `key` has this header and a few bytes."""
     np.savez_compressed(path, **{k: v for k, v in parts().items() if k != key})
