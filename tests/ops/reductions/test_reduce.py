@@ -379,3 +379,11 @@ def test_a_sum_over_dense_dimensions_has_the_views_of_its_operand():
     left = spgrad.sum(A, 2, specified=True).pattern
     assert views.rows(left) is rows
     assert views.cols(left) is columns
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "prod"])
+@layouts
+def test_dense_dimensions_of_size_0(layout, name):
+    A = made(layout, (4, 6, 0), dense_dim=1)
+    for dim in (0, 1):
+        compare(getattr(spgrad, name), A, getattr(torch, name), dim=dim)

@@ -37,6 +37,7 @@ PIECES = {
     "columns": lambda A: A[:, [2, 0]],
     "points": lambda A: A[[0, 2], [1, 1]],
     "rows_of_a_slice": lambda A: A[[0, 3], 1:4],
+    "slices": lambda A: (A[-3:], A[:-2], A[1:1000:2], A[-1000:2], A[:, -2:-1]),
     "table": lambda A: A[[[0, 1], [2, 3]]],
 }
 
