@@ -979,6 +979,71 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "if split > 2 and dim >= split - 2:",
         "The positions among one dimension are the indices along it, found in another way.",
     ),
+    Equivalent(
+        "src/spgrad/torch_protocol/gradients.py",
+        "_node",
+        "if A.grad_fn is not None:",
+        "if False:",
+        "The node that made A is the one that its alias leads back to.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/reductions/reduce.py",
+        "_is_on_diagonal",
+        "columns = pattern.matrix[1] or 1 # without columns there are no elements",
+        "columns = pattern.matrix[1] or 2 # without columns there are no elements",
+        "Without columns there are no elements to number.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/products/broadcast.py",
+        "sparse_dense",
+        "if len(pattern.shape) > 2:",
+        "if len(pattern.shape) >= 2:",
+        _WAY,
+    ),
+    Equivalent(
+        "src/spgrad/data/attributed.py",
+        "_can_be_sent",
+        "return True",
+        "return False",
+        "The process that iterates then gathers what is no tensor: to the same parts.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/indexing/coo.py",
+        "_keys",
+        "if len(dims) == 1:",
+        "if len(dims) == 0:",
+        "The positions among one dimension are the indices along it, found in another way.",
+    ),
+    Equivalent(
+        "src/spgrad/linalg/spectral/lowrank.py",
+        "_shift",
+        "fits = tuple(checks.broadcast_shapes(own, shape)) == shape",
+        "fits = tuple(checks.broadcast_shapes(shape, own)) == shape",
+        "The common shape does not depend on the order.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/reductions/reduce.py",
+        "sum",
+        "def sum( input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, "
+        "dtype: torch.dtype | None = None, specified: bool = False, ) -> torch.Tensor:",
+        "def sum( input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, "
+        "dtype: torch.dtype | None = None, specified: bool = True, ) -> torch.Tensor:",
+        "A sum does not read `specified`, as unspecified elements add 0.",
+    ),
+    Equivalent(
+        "src/spgrad/linalg/preconditioners/amg.py",
+        "_hierarchy",
+        "sums = abs(A.sum(1)).sum()",
+        "sums = abs(A.sum(0)).sum()",
+        "The matrix is hermitian: its sums of columns are as large as those of rows.",
+    ),
+    Equivalent(
+        "src/spgrad/linalg/ordering.py",
+        "clusters",
+        "bisects = True if graph.shape[0] < _FEW_ROWS * count else None",
+        "bisects = True if graph.shape[1] < _FEW_ROWS * count else None",
+        "The graph has a node for each row and each column.",
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)
