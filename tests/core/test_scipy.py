@@ -142,6 +142,9 @@ def test_from_scipy_matrices_and_other_dimensions():
     )
     vector = scipy_sparse.coo_array(np.array([0.0, 2.0, 0.0]))
     assert torch.equal(spgrad.from_scipy(vector).to_dense(), torch.tensor([0.0, 2.0, 0.0]).double())
+    for form in ("csr", "dok"):
+        row = spgrad.from_scipy(vector.asformat(form))
+        assert torch.equal(row.to_dense(), torch.tensor([[0.0, 2.0, 0.0]]).double())
 
 
 @pytest.mark.parametrize("name", support.ALL)
