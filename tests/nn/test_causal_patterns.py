@@ -254,6 +254,23 @@ def test_a_graph_refuses_tokens_outside_of_the_sequence(place):
         fast(x, torch.tensor([1, place]))
 
 
+@pytest.mark.parametrize(
+    ("tokens", "text"),
+    [
+        (-1, r"`tokens` is -1; .* accepted"),
+        (5, r"`tokens` "),
+        ([4], r"`tokens` "),
+        ([-1], r"`tokens` "),
+        (torch.tensor([1, 4]), r"`tokens` "),
+        (torch.tensor([1.0]), r"`tokens` has dtype float32; places, as ints, are accepted"),
+        (torch.tensor([True]), r"`tokens` has dtype bool; places, as ints, are accepted"),
+    ],
+)
+def test_tokens_outside_of_the_sequence_are_refused(tokens, text):
+    with pytest.raises(spgrad.SpgradError, match=rf"global_tokens: {text}"):
+        patterns.global_tokens(4, tokens)
+
+
 def test_a_graph_takes_the_tokens_as_an_operand():
     """As many elements for as many tokens; those of tokens that repeat are False."""
     backend = CompileCounterWithBackend("aot_eager")

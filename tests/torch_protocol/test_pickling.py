@@ -42,6 +42,12 @@ def variants():
             f"{name}-ragged",
             lambda name=name: testing.random_sparse((3, 4, 6), LAYOUTS[name]),
         )
+    for name in ("bsr", "bsc"):
+        layout = LAYOUTS[name]
+        yield (
+            f"{name}-1x2",
+            lambda layout=layout: testing.random_sparse((4, 6), layout, blocksize=(1, 2)),
+        )
     yield "int32", lambda: testing.random_sparse((4, 6), index_dtype=torch.int32)
     yield (
         "uncoalesced",

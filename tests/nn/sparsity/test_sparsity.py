@@ -100,6 +100,17 @@ def test_a_restart_gives_the_same_numbers():
     assert_close(one[0].values, two[0].values)
 
 
+def test_a_restart_with_a_generator_in_one_of_two_schedules_alone():
+    drawn = torch.Generator().manual_seed(2)
+    named, unnamed = SET(made(), generator=drawn), SET(made())
+    before = drawn.get_state()
+    state = copy.deepcopy(named.state_dict())
+    named.load_state_dict({**unnamed.state_dict(), "steps": 3})
+    unnamed.load_state_dict({**state, "steps": 4})
+    assert (named.steps, unnamed.steps) == (3, 4)
+    assert torch.equal(drawn.get_state(), before)
+
+
 def test_pruning_goes_on_after_a_restart():
     """The densities at first are part of the state: a new schedule would begin at those of now."""
 
