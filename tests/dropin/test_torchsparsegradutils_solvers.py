@@ -356,6 +356,7 @@ def test_batches_become_csr():
     crow, col, at = convert_coo_to_csr_indices_values(S.indices()[:, shuffled], 2)
     assert torch.equal(crow, found.crow_indices())
     assert torch.equal(col, found.col_indices())
+    assert (crow.shape, col.shape, at.shape) == ((3, 3), (3, 2), (3, 2))
     assert torch.equal(S.values()[shuffled][at], found.values())
     rows = _demcompress_crow_indices(crow[1].int(), 2)
     assert rows.tolist() == [0, 0]

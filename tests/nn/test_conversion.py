@@ -56,6 +56,15 @@ def test_a_shared_layer_stays_shared():
     assert isinstance(module[0], SparseLinear)
 
 
+def test_a_shared_bias_stays_shared_and_a_single_one_stays_single():
+    module = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
+    module[1].bias = module[0].bias
+    shared = module[0].bias
+    convert(module, 0.5)
+    assert module[0].bias is module[1].bias is shared
+    assert module[2].bias is not shared
+
+
 def test_subclasses_stay():
     module = convert(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 0.5)
     assert densities(module) == {"linear1": 0.5, "linear2": 0.5}

@@ -44,3 +44,15 @@ torch.testing.assert_close(compiled(x), x)
 def test_functions_are_compiled_behind_a_hook_of_imports():
     """Dynamo is told of spgrad's functions when it is imported, whoever else finds modules."""
     run_alone(BEHIND_A_HOOK)
+
+
+LOADED = """
+import importlib.machinery, importlib.util, spgrad, torch._dynamo
+loaders = torch._dynamo.__loader__, torch._dynamo.__spec__.loader
+assert all(isinstance(loader, importlib.machinery.SourceFileLoader) for loader in loaders), loaders
+assert importlib.util.find_spec("torch._dynamo").loader is loaders[0]
+"""
+
+
+def test_dynamo_keeps_the_loader_of_its_file():
+    run_alone(LOADED)
