@@ -1086,6 +1086,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "return (value, torch.zeros_like(value.real)) if return_error else value",
         "A result of zeros_like has no gradient, whatever it is like.",
     ),
+    Equivalent(
+        "src/spgrad/ops/indexing/compact.py",
+        "_far_more",
+        "return is_real(at) and lines > _FEW_ELEMENTS * at.numel()",
+        "return is_real(at) and lines >= _FEW_ELEMENTS * at.numel()",
+        _WAY,
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)
