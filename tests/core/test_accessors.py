@@ -61,3 +61,11 @@ def test_torchs_assert_close_compares_elements(layout):
     other = testing.random_sparse((4, 6), LAYOUTS[layout], density=0.1)
     with pytest.raises(AssertionError):
         torch.testing.assert_close(A, other)
+
+
+@pytest.mark.parametrize("shape", [(2, 0, 3), (3, 0, 0), (0, 4, 3)])
+def test_pointers_of_batches_without_lines_or_items(shape):
+    A = spgrad.sparse_coo_tensor(torch.zeros(3, 0, dtype=torch.int64), torch.zeros(0), shape)
+    for B, lines in ((A.to_sparse_csr(), shape[1]), (A.mT.to_sparse_csc(), shape[1])):
+        found = B.crow_indices() if B.layout == torch.sparse_csr else B.ccol_indices()
+        assert torch.equal(found, torch.zeros(shape[0], lines + 1, dtype=found.dtype))

@@ -196,3 +196,13 @@ def test_what_is_outside_of_the_blocks_is_left_out(layout):
         assert (part.layout, part._nnz()) == (layout, 6)
         assert torch.equal(part.to_dense(), wanted)
         assert layout != torch.sparse_coo or part.is_coalesced()
+
+
+def test_a_definite_matrix_is_a_square_with_more_on_its_diagonal():
+    torch.manual_seed(0)
+    made = make_spd_sparse(4, torch.sparse_coo, D, torch.int64, "cpu", 0.0)[1]
+    torch.manual_seed(0)
+    root = torch.randn(4, 4, dtype=D)
+    square = root @ root.T
+    beside = square - torch.diag(square.diagonal())
+    torch.testing.assert_close(made, square + torch.diag(beside.abs().sum(1) + 4))
