@@ -111,7 +111,7 @@ class _Analysis:
             self._later = _in_order(self._first, self.order)
         return self._first if self._later is None else self._later
 
-    def keep(self, order: Any) -> None:
+    def set_order(self, order: Any) -> None:
         """Keeps the order of columns that the first factor has found, for the next one."""
         if self.order is None:
             self.order = torch.from_numpy(order).to(torch.int64)
@@ -158,7 +158,7 @@ class _LU(Factored):
         spec = ordering if self.order is None else "NATURAL"
         self.factor = _factored(self.matrix, spec, threshold)
         if self.order is None:
-            analysis.keep(self.factor.perm_c)
+            analysis.set_order(self.factor.perm_c)
 
     def solve(
         self, b: torch.Tensor, *, x0: torch.Tensor | None = None, adjoint: bool = False
