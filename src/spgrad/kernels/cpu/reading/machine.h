@@ -29,8 +29,8 @@ double far_cost();
 int64_t nearest_pages();
 
 // Whether rows that come from beyond the second-level cache arrive sooner if they are prefetched
-// into that cache first. So it is on AMD's processors, which wait for more cache lines there than
-// in the first-level cache. Elsewhere it was not measured, and is not assumed.
+// into that cache first. By measurement so on an AMD EPYC with Zen 4, and assumed of AMD's other
+// processors; elsewhere it was not measured, and is not assumed.
 extern const bool fetches_twice;
 
 // From now on, kernels assume that the second-level cache has `bytes` bytes, and that no other
