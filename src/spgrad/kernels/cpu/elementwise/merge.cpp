@@ -1,13 +1,11 @@
 // Merges two patterns line by line, and moves values onto the result.
 #include "elementwise/merge.h"
 
-#include <bit>
 #include <limits>
 #include <numeric>
 #include <tuple>
 
 #include "common/dispatch.h"
-#include "common/dtypes.h"
 #include "elementwise/merge_lines.h"
 
 namespace spgrad {
@@ -36,7 +34,7 @@ Cut cut_of(const index_t* a, const index_t* b, int64_t p, int64_t end_p, int64_t
 template <bool kUnion, class index_t, class T>
 SPGRAD_CLONES int64_t merge_between(const Operand<index_t, T>& a, const Operand<index_t, T>& b,
                                     Point from, Point to, index_t* ptr,
-                                    const Taker<index_t, T>& taker) {
+                                    const Taker<kUnion, index_t, T>& taker) {
   const index_t *ptr_a = a.lines.ptr, *ptr_b = b.lines.ptr;
   int64_t p = from.p, q = from.q, next = 0;
   Batch<kUnion, index_t, T> batch(a, b, taker);
@@ -175,20 +173,6 @@ Shares merge(const Operand<index_t, T>& a, const Operand<index_t, T>& b, index_t
   return shares;
 }
 
-// Copies elements to places from `to` on.
-template <class index_t, class T>
-struct CopyTo final : Taker<index_t, T> {
-  explicit CopyTo(Made<index_t, T> places) : to(places) {}
-
-  void take(int64_t before, int64_t count, Made<const index_t, const T> made) const override {
-    std::copy_n(made.idx, count, to.idx + before);
-    std::copy_n(made.a, count, to.a + before);
-    std::copy_n(made.b, count, to.b + before);
-  }
-
-  Made<index_t, T> to;
-};
-
 // The pattern of the result, and what is kept of each element's entry of a and of b, in tensors
 // like `like`; with `fit` in memory of their own size.
 template <bool kUnion, class index_t, class T>
@@ -199,39 +183,13 @@ MergedValues merge_kept(const Operand<index_t, T>& a, const Operand<index_t, T>&
   Room<index_t> idx(like_ptr, most);
   Room<T> of_a(like, most), of_b(like, most);
   const auto taker_from = [&](int64_t start) {
-    return CopyTo<index_t, T>({idx.start() + start, of_a.start() + start, of_b.start() + start});
+    return CopyTo<kUnion, index_t, T>(
+        {idx.start() + start, of_a.start() + start, of_b.start() + start});
   };
   const Shares shares = merge<kUnion>(a, b, mutable_data<index_t>(ptr), taker_from);
   return {ptr, std::move(idx).fitted(shares, true), std::move(of_a).fitted(shares, fit),
           std::move(of_b).fitted(shares, fit)};
 }
-
-// out (count,) is a + b, or a - b. a and b hold the bits of scalar_t.
-template <class scalar_t, class T>
-SPGRAD_CLONES void add_bits(const T* a, const T* b, int64_t count, bool minus, scalar_t* out) {
-  const auto value = [](T bits) { return widen(std::bit_cast<scalar_t>(bits)); };
-  if (minus) {
-    for (int64_t i = 0; i < count; ++i) out[i] = narrow<scalar_t>(value(a[i]) - value(b[i]));
-  } else {
-    for (int64_t i = 0; i < count; ++i) out[i] = narrow<scalar_t>(value(a[i]) + value(b[i]));
-  }
-}
-
-// Writes indices and sums, or differences, to places from `idx` and `sum` on.
-template <class index_t, class T, class scalar_t>
-struct AddTo final : Taker<index_t, T> {
-  AddTo(index_t* indices, scalar_t* sums, bool subtract)
-      : idx(indices), sum(sums), minus(subtract) {}
-
-  void take(int64_t before, int64_t count, Made<const index_t, const T> made) const override {
-    std::copy_n(made.idx, count, idx + before);
-    add_bits(made.a, made.b, count, minus, sum + before);
-  }
-
-  index_t* idx;
-  scalar_t* sum;
-  bool minus;
-};
 
 // For each of `nse` entries the element that it became, from the entry of each element; -1 for an
 // entry that became none, which does not happen in a union.
@@ -328,10 +286,13 @@ Sum union_sum_op(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& val_a, 
           Tensor ptr = empty(ptr_a, {a.m + 1});
           Room<index_t> idx(ptr_a, a.nse + b.nse);
           Room<scalar_t> sum(val_a, a.nse + b.nse);
-          const auto taker_from = [&](int64_t start) {
-            return AddTo<index_t, T, scalar_t>(idx.start() + start, sum.start() + start, minus);
+          const auto merged = [&]<bool kMinus>() {
+            return merge<true>(of_a, of_b, mutable_data<index_t>(ptr), [&](int64_t start) {
+              return AddTo<kMinus, index_t, T, scalar_t>(idx.start() + start, sum.start() + start);
+            });
           };
-          const Shares shares = merge<true>(of_a, of_b, mutable_data<index_t>(ptr), taker_from);
+          const Shares shares =
+              minus ? merged.template operator()<true>() : merged.template operator()<false>();
           found = {ptr, std::move(idx).fitted(shares, true), std::move(sum).fitted(shares, true)};
         }
       });

@@ -9,18 +9,9 @@
 #include "elementwise/branches.h"
 #include "elementwise/insertion.h"
 #include "elementwise/operand.h"
+#include "elementwise/takers.h"
 
 namespace spgrad {
-
-// What gets the elements of a merge, in their order.
-template <class index_t, class T>
-struct Taker {
-  // Takes `count` elements after `before` earlier ones; they stay in `made` only during the call.
-  virtual void take(int64_t before, int64_t count, Made<const index_t, const T> made) const = 0;
-
- protected:
-  ~Taker() = default;
-};
 
 // Entries of both operands that are merged at a time: whole lines, or a part of one line. The
 // elements stay in the first-level cache until the caller has read them.
@@ -40,8 +31,8 @@ class Batch {
   using Source = Operand<index_t, T>;
   using Insert = Insertion<kUnion, index_t, T>;
 
-  Batch(const Source& a, const Source& b, const Taker<index_t, T>& taker)
-      : a_(a), b_(b), taker_(taker) {}
+  Batch(const Source& a, const Source& b, const Taker<kUnion, index_t, T>& taker)
+      : a_(a), b_(b), taker_(taker), branches_(a, b) {}
 
   // The end of the whole lines from `line` on, `last` at most, that are merged at a time: `line`
   // itself if this line is too long.
@@ -70,10 +61,7 @@ class Batch {
     const bool few = few_a || few_b;
     const int64_t number = batches_++;
     if (takes_branches(number) && (kUnion || !few)) {
-      return by_branches(number, before, [&]<bool kObserved>(const Made<index_t, T>& made) {
-        return branches_.template merge<kObserved>(a_.source, b_.source, made, line, end, before,
-                                                   ptr);
-      });
+      return by_branches(number, {of_a + line, of_b + line, end - line, ptr + line}, before);
     }
     if (few) {
       const Made<index_t, T> made{idx_, kept_a_, kept_b_}, turned{idx_, kept_b_, kept_a_};
@@ -113,10 +101,10 @@ class Batch {
   int64_t merge_part(int64_t p, int64_t end_p, int64_t q, int64_t end_q, int64_t before) {
     const int64_t number = batches_++;
     if (takes_branches(number)) {
-      return by_branches(number, before, [&]<bool kObserved>(const Made<index_t, T>& made) {
-        return branches_.template merge_part<kObserved>(a_.source, b_.source, p, end_p, q, end_q,
-                                                        made);
-      });
+      const index_t of_a[] = {static_cast<index_t>(p), static_cast<index_t>(end_p)};
+      const index_t of_b[] = {static_cast<index_t>(q), static_cast<index_t>(end_q)};
+      index_t ptr[2];
+      return by_branches(number, {of_a, of_b, 1, ptr}, before);
     }
     a_.take_part(p, end_p);
     b_.take_part(q, end_q);
@@ -267,13 +255,21 @@ class Batch {
     return observes(number) || branches_.predictable();
   }
 
-  template <class Merge>
-  int64_t by_branches(int64_t number, int64_t before, const Merge& merge) {
-    const Made<index_t, T> made{idx_, kept_a_, kept_b_};
-    const int64_t count = observes(number) ? merge.template operator()<true>(made)
-                                           : merge.template operator()<false>(made);
-    taker_.take(before, count, {idx_, kept_a_, kept_b_});
-    return count;
+  // Elements go straight to their places, but those of a sample, a quarter of the lines of a batch,
+  // into the first-level cache first.
+  int64_t by_branches(int64_t number, const Stretch<index_t>& lines, int64_t before) {
+    const int64_t sample = observes(number) ? (lines.count + 3) / 4 : 0;
+    const auto write = [&](int64_t place, index_t index, T from_a, T from_b) {
+      idx_[place] = index;
+      kept_a_[place] = from_a;
+      kept_b_[place] = from_b;
+    };
+    const Stretch<index_t> first{lines.of_a, lines.of_b, sample, lines.ptr};
+    const int64_t observed = branches_.template merge<true>(first, before, write);
+    taker_.take(before, observed, {idx_, kept_a_, kept_b_});
+    const Stretch<index_t> rest{lines.of_a + sample, lines.of_b + sample, lines.count - sample,
+                                lines.ptr + sample};
+    return observed + taker_.merge(branches_, rest, before + observed);
   }
 
   // Whether it is faster to merge the keys of a batch by runs: where one operand has far fewer
@@ -338,7 +334,7 @@ class Batch {
   }
 
   Side a_, b_;
-  const Taker<index_t, T>& taker_;
+  const Taker<kUnion, index_t, T>& taker_;
   int64_t batches_ = 0;
   Branches<kUnion, index_t, T> branches_;
   bool long_runs_ = false;
