@@ -310,7 +310,9 @@ class Pattern:
             other.blocksize,
         ):
             return False
-        return all(_same_tensor(a, b) for a, b in zip(self.indices, other.indices, strict=True))
+        # the plain indices first: pointers are often equal where these differ from the start on
+        both = zip(reversed(self.indices), reversed(other.indices), strict=True)
+        return all(_same_tensor(a, b) for a, b in both)
 
     def agrees_with(self, other: Pattern, text: str) -> bool:
         """As `same_as`; but a traced graph gets an assertion, which raises `text`."""
