@@ -128,6 +128,8 @@ def shape_as(other: Any) -> tuple[int, ...]:
 
 def require_factors(dtype: torch.dtype, **factors: Any) -> None:
     """Refuses factors that are not numbers, or by which tensors of this dtype can't be scaled."""
+    if all(type(factor) is int for factor in factors.values()):  # such as 1, the default
+        return
     kinds: tuple[type, ...] = checks.INT
     if dtype.is_floating_point or dtype.is_complex:
         kinds = checks.NUMBER if dtype.is_complex else checks.REAL
