@@ -153,6 +153,39 @@ def test_product_has_every_column_at_the_ends_of_the_looks(columns):
         assert torch.equal(val, B[3].repeat(2))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int32])
+@pytest.mark.parametrize("columns", [3, 40, 3000])
+@pytest.mark.parametrize("products", [1, 8, 15, 16, 17, 31, 32, 33, 64, 65])
+def test_rows_of_few_and_many_products(products, columns, dtype):
+    """In rows of B of any length, whose columns repeat, also at the end of its memory."""
+    ends = torch.randint(products + 1, (40, 4)).sort(1).values
+    ends[:, -1] = products
+    length = ends.diff(dim=1, prepend=torch.zeros(40, 1, dtype=torch.int64)).flatten()
+    ptr = torch.cat([torch.zeros(1, dtype=torch.int64), length.cumsum(0)]).int()
+    nse = int(ptr[-1])
+    val = torch.randn(nse).mul(9).to(dtype)
+    B = ptr, torch.randint(columns, (nse,)).int(), None, val
+    A = (
+        torch.arange(0, 161, 4).int(),
+        torch.arange(160).int(),
+        None,
+        torch.randn(160).mul(9).to(dtype),
+    )
+    for view in (B, ascending(B, columns)):
+        ptr, idx, val = kernels.spgemm(*A, *view, columns)
+        expected = REFERENCES["spgemm"](*A, *view, columns)
+        torch.testing.assert_close((ptr, idx), expected[:2], rtol=0, atol=0)
+        again = kernels.spgemm_values(ptr, idx, *A, *view, columns)
+        assert not kernels.compiled() or torch.equal(again.view(torch.uint8), val.view(torch.uint8))
+        product = dense(*A, 160).double() @ dense(*view, columns).double()
+        at = kernels.expand(ptr, len(idx)).long(), idx.long()
+        if dtype.is_floating_point:
+            scale = dense(*A, 160).abs() @ dense(*view, columns).abs()
+            assert_close(val.double().to(dtype), product[at].to(dtype), scale[at])
+        else:
+            assert torch.equal(val.double(), product[at])
+
+
 def test_product_of_which_much_is_listed_before_the_rest_is_known():
     """A hub first, then empty rows, then equal ones: no guess at the size fits."""
     k = 300

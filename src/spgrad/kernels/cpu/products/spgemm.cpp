@@ -15,6 +15,7 @@
 #include "common/order.h"
 #include "common/sort.h"
 #include "common/targets.h"
+#include "products/gustavson/few_products.h"
 #include "products/gustavson/rows.h"
 
 namespace spgrad {
@@ -104,10 +105,11 @@ template <class T>
 class Growing {
  public:
   // Returns room for `count` more elements, or null if there is no memory, because this function
-  // must not throw. It estimates the length of the whole list: with these elements, a `share` of
-  // the list is done.
-  T* reserve(int64_t count, double share) {
+  // must not throw. It estimates the length of the whole list: with these elements, `done` of `all`
+  // entries of A are done.
+  T* reserve(int64_t count, int64_t done, int64_t all) {
     if (size_ + count > capacity_) {
+      const double share = static_cast<double>(done) / static_cast<double>(all);
       const double estimate = 1.1 * static_cast<double>(size_ + count) / share;
       const double least = 1.25 * static_cast<double>(capacity_), most = 4 * (least + 4096);
       const int64_t grown =
@@ -262,21 +264,24 @@ SPGRAD_INLINE bool form_rows(const Matrix<index_t, scalar_t>& a, const Matrix<in
                              int64_t n, bool ascending, int64_t first, int64_t last,
                              const Accumulator<sum_t>& to, index_t* ptr,
                              Part<index_t, scalar_t>& part) {
-  const double all = static_cast<double>(int64_t{a.ptr[last]} - a.ptr[first]);
+  const int64_t all = int64_t{a.ptr[last]} - a.ptr[first];
+  FewProducts<index_t, scalar_t> few;
   for (int64_t i = first; i < last; ++i) {
     const Extent extent = extent_of(a, b, i, n, ascending);
     ptr[i + 1] = 0;
     if (extent.products == 0) continue;
-    const double share = static_cast<double>(int64_t{a.ptr[i + 1]} - a.ptr[first]) / all;
+    const int64_t done = int64_t{a.ptr[i + 1]} - a.ptr[first];
     const int64_t most = std::min(extent.products, n) + kSlack;
-    index_t* const columns = part.columns.reserve(most, share);
-    scalar_t* const values = part.values.reserve(most, share);
+    index_t* const columns = part.columns.reserve(most, done, all);
+    scalar_t* const values = part.values.reserve(most, done, all);
     if (!columns || !values) return false;
     const auto form = [&]<Listing kListing>() {
       return form_row<kBytes, kListing>(a, b, i, extent, to, columns, values);
     };
     const Listing listing = extent.listing();
-    const int64_t count = listing == Listing::kSort ? form.template operator()<Listing::kSort>()
+    const int64_t count = few.takes(extent.products, extent.low, extent.high)
+                              ? few.template form_row<kBytes>(a, b, i, extent.low, columns, values)
+                          : listing == Listing::kSort ? form.template operator()<Listing::kSort>()
                           : listing == Listing::kMarks
                               ? form.template operator()<Listing::kMarks>()
                               : form.template operator()<Listing::kBlocks>();
