@@ -1,6 +1,7 @@
 // Rows of a sparse product that have few products.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -85,7 +86,8 @@ class FewProducts {
   // Counts, for the products of kVectors registers, how many columns are less.
   template <int kBytes, int kVectors>
   SPGRAD_INLINE void count_less(int64_t count) {
-    constexpr int kLanes = kBytes / sizeof(int32_t);
+    // as wide as the stores of list_products: a wider load would wait until these reach the cache
+    constexpr int kLanes = std::min<int>(kBytes, kTogether * sizeof(int32_t)) / sizeof(int32_t);
     if constexpr (kVectors * kLanes < kMost) {
       if (count > kVectors * kLanes) return count_less<kBytes, 2 * kVectors>(count);
     }
