@@ -56,7 +56,8 @@ class FewProducts {
   using sum_t = accumulate_t<scalar_t>;
   // In the products of complex numbers, the compiler chooses what it fuses.
   static constexpr bool kReal = Lane<sum_t>::count == 1;
-  static constexpr int64_t kTogether = 8;
+  // 32 bytes of values: stores of 64 bytes mostly cross a cache line.
+  static constexpr int64_t kTogether = std::min<int64_t>(8, 32 / sizeof(sum_t));
 
   // Lists the products of row i: columns, counted from `low`, and both factors. Returns their
   // number. Copies kTogether entries at a time, also some after the end of a row of B, where the
@@ -86,8 +87,8 @@ class FewProducts {
   // Counts, for the products of kVectors registers, how many columns are less.
   template <int kBytes, int kVectors>
   SPGRAD_INLINE void count_less(int64_t count) {
-    // as wide as the stores of list_products: a wider load would wait until these reach the cache
-    constexpr int kLanes = std::min<int>(kBytes, kTogether * sizeof(int32_t)) / sizeof(int32_t);
+    // not wider than most stores of list_products: such a load would wait for the cache
+    constexpr int kLanes = std::min(kBytes, 32) / sizeof(int32_t);
     if constexpr (kVectors * kLanes < kMost) {
       if (count > kVectors * kLanes) return count_less<kBytes, 2 * kVectors>(count);
     }
