@@ -205,29 +205,23 @@ def values_of(t: torch.Tensor) -> torch.Tensor:
 
 def require_same_device(**tensors: torch.Tensor) -> None:
     """Refuses operands on different devices."""
-    first = device = None
-    for name, t in tensors.items():
-        other = values_of(t).device
-        if device is None:
-            first, device = name, other
-        elif device != other:
+    (first, a), *rest = [(name, values_of(t)) for name, t in tensors.items()]
+    for name, b in rest:
+        if a.device != b.device:
             raise ArgumentValueError(
-                f"`{name}` is on {other}; `{first}` is on {device}, and one device for all is "
+                f"`{name}` is on {b.device}; `{first}` is on {a.device}, and one device for all is "
                 "accepted. Move one of them with .to()."
             )
 
 
 def require_same_dtype(**tensors: torch.Tensor) -> None:
     """Refuses operands of different dtypes, as torch's products do."""
-    first = dtype = None
-    for name, t in tensors.items():
-        other = values_of(t).dtype
-        if dtype is None:
-            first, dtype = name, other
-        elif dtype != other:
-            narrow, to = (first, other) if reaches(other, dtype) else (name, dtype)
+    (first, a), *rest = [(name, values_of(t)) for name, t in tensors.items()]
+    for name, b in rest:
+        if a.dtype != b.dtype:
+            narrow, to = (first, b.dtype) if reaches(b.dtype, a.dtype) else (name, a.dtype)
             raise ArgumentValueError(
-                f"`{name}` has dtype {short(other)}; `{first}` has {short(dtype)}, and one "
+                f"`{name}` has dtype {short(b.dtype)}; `{first}` has {short(a.dtype)}, and one "
                 f"dtype for all is accepted. Convert with {narrow}.to({to})."
             )
 
