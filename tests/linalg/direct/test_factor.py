@@ -95,6 +95,23 @@ def test_copies(copied, batch):
     torch.testing.assert_close(other.slogdet(), F.slogdet())
 
 
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda F: pickle.loads(pickle.dumps(F))]
+)
+@pytest.mark.parametrize("assume", [None, "hermitian"])
+def test_a_copy_has_the_numbers_that_were_factored(assume, copied):
+    M = matrix()
+    M = M + M.mT + 9 * torch.eye(9, dtype=D)
+    A, b = spgrad.from_dense(M), torch.ones(9, dtype=D)
+    F = linalg.factor(A, assume)
+    A.mul_(-2)
+    for G in (F, copied(F), copied(copied(F))):
+        torch.testing.assert_close(G.solve(b), torch.linalg.solve(M, b))
+        torch.testing.assert_close(G.logdet(), torch.linalg.slogdet(M)[1])
+        assert G.sample((2,)).shape == (2, 9)  # which needs a positive definite matrix
+        assert torch.equal(G.refactor(A).solve(b), linalg.factor(A, assume).solve(b))
+
+
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 def test_transforms_of_torch_func():
     A, b = spgrad.from_dense(matrix()), torch.randn(9, dtype=D)

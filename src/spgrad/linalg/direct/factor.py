@@ -52,19 +52,29 @@ class Factor(Applied):
         tensor([1., 1.])
     """
 
-    def __init__(self, A: SparseTensor, assume: Assume, engine: Engine) -> None:
+    def __init__(
+        self,
+        A: SparseTensor,
+        assume: Assume,
+        engine: Engine,
+        factored: SparseTensor | None = None,
+    ) -> None:
         self._matrix = A
         self._assume: Assume = assume
         self._engine = engine
         self._solver: Solver = engine
+        self._numbers = factored
+        """A as it is factored, which a later change of A in place leaves as it is."""
         # the functions of torch.func know the numbers only in each operation, which factors then;
         # a matrix without rows has nothing to factor
         if is_functorch_wrapped_tensor(A._vals) or A._pattern.extent[0] == 0:
             return
-        detached = SparseTensor(A._vals.detach(), A._pattern)
-        require_finite("A", detached._vals)
-        require_true(detached, assume)
-        self._solver = _Given(engine.prepare(detached, assume))
+        if factored is None:
+            factored = SparseTensor(A._vals.detach().clone(), A._pattern)
+            require_finite("A", factored._vals)
+            require_true(factored, assume)
+        self._numbers = factored
+        self._solver = _Given(engine.prepare(factored, assume))
 
     def __repr__(self) -> str:
         pattern = self._matrix._pattern
@@ -73,7 +83,7 @@ class Factor(Applied):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy is factored anew, as the packages that factor do not let their factors be read."""
-        return Factor, (self._matrix, self._assume, self._engine)
+        return Factor, (self._matrix, self._assume, self._engine, self._numbers)
 
     @property
     def _known(self) -> Assume:
@@ -171,7 +181,8 @@ class Factor(Applied):
             )
         T = self._matrix
         if self._assume not in ("hermitian", "positive definite"):
-            require_true(SparseTensor(T._vals.detach(), T._pattern), "positive definite", _DRAWS)
+            checked = T.detach() if self._numbers is None else self._numbers
+            require_true(checked, "positive definite", _DRAWS)
         draws = torch.Size(front).numel()
         where = {"dtype": T.dtype, "device": T.device}
         z = torch.randn(T._pattern.extent[0], draws, generator=generator, **where)
