@@ -57,10 +57,15 @@ def keep_outside(function: Callable[..., Any], why: str) -> None:
     With ``fullgraph=True``, the error gives the reason.
     """
     advice = "Call it outside of the compiled function, or leave out fullgraph=True"
-    # what torch.compiler.disable would set, which imports Dynamo
-    vars(function)["_torchdynamo_disable"] = True
-    vars(function)["_torchdynamo_disable_msg"] = f"{why}. {advice}"
     when_called(function)
+    # Dynamo asks once for each code object, which all functions of one decorator share, so that
+    # the function inside of the decorators has to refuse as well
+    inner: Any = function
+    while inner is not None:
+        # what torch.compiler.disable would set, which imports Dynamo
+        vars(inner)["_torchdynamo_disable"] = True
+        vars(inner)["_torchdynamo_disable_msg"] = f"{why}. {advice}"
+        inner = getattr(inner, "__wrapped__", None)
 
 
 def _hand_over(function: Callable[..., Any]) -> None:

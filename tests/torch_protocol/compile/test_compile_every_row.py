@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import spgrad
 from spgrad import SparseTensor, support, testing
 
 UNKNOWN = {"smm"}
@@ -56,6 +57,18 @@ def test_outside_of_graphs(row):
         return function()
 
     with pytest.raises(torch._dynamo.exc.Unsupported, match=row.outside):
+        torch.compile(call, backend="eager", fullgraph=True)()
+
+
+@pytest.mark.parametrize("name", ["logdet", "solve", "factor"])
+def test_outside_of_graphs_after_a_function_inside(name):
+    """Dynamo compiles the options of a solver, which the same decorator made."""
+
+    def call():
+        spgrad.linalg.CG(rtol=1e-6)
+        return getattr(spgrad.linalg, name)()
+
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="Call it outside of the compiled"):
         torch.compile(call, backend="eager", fullgraph=True)()
 
 
