@@ -139,6 +139,8 @@ def test_refusals():
         ((A, x, torch.ones(2)), ValueError, "`t`"),
         ((A, x, float("nan")), ValueError, "finite"),
         ((inf, x), ValueError, "finite"),
+        ((A, x / 0), ValueError, "`x` has an element that is not finite"),
+        ((A, x * torch.nan), ValueError, "`x` has an element that is not finite"),
         ((spgrad.eye(3).roll(1, 0), x, 1e9), ValueError, "products"),
     ]:
         with pytest.raises(kind, match=rf"spgrad\.expm_multiply: .*{says}"):

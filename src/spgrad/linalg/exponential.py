@@ -12,6 +12,7 @@ from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import as_result, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.linalg.solve import require_finite
 from spgrad.lowering.operands import dense_operand, matrix_operand
 from spgrad.lowering.products.spmm import wants_grad
 from spgrad.ops import diagonal, matmul, sum  # noqa: A004
@@ -64,8 +65,8 @@ def expm_multiply(A: torch.Tensor, x: torch.Tensor, t: float | torch.Tensor = 1.
 
     Raises:
         TypeError: `A` is not sparse, `x` not dense, or `t` is not a number.
-        ValueError: `A` is not square, sizes or dtypes don't fit, or t A is not finite, or so large
-            that more than ten million products would be needed.
+        ValueError: `A` is not square, sizes or dtypes don't fit, t A or `x` has an element that is
+            not finite, or t A is so large that more than ten million products would be needed.
         NotImplementedError: `A` has dense dimensions.
 
     Example:
@@ -135,6 +136,7 @@ def _advanced(A: SparseTensor, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor
             f"t A has the 1-norm {norm}; finite elements and a finite `t` are accepted. "
             "Find those that are not with torch.isfinite(A.values())."
         )
+    require_finite("x", mapped_over(x))
     steps, terms = _plan(norm, A.dtype)
     if steps * terms > _MOST_PRODUCTS:
         raise ArgumentValueError(
