@@ -235,6 +235,20 @@ def test_gradients_of_singular_matrices():
 
 
 @pytest.mark.parametrize("dtype", [D, C])
+def test_the_determinant_of_one_element_is_that_element(dtype):
+    """Also of 0, where other determinants have no second derivative."""
+    pattern = sparse(torch.tensor([[[2.0]], [[0.0]], [[-3.0]]]).to(dtype)).pattern
+    for numbers in ([2.0, 0.0], [2.0, 1.0]):
+        vals = torch.tensor(numbers, dtype=dtype, requires_grad=True)
+        found = linalg.det(spgrad.from_values(vals, pattern))
+        assert found.tolist() == [numbers[0], 0, numbers[1]]
+        (g,) = torch.autograd.grad(found.real.sum(), vals, create_graph=True)
+        assert torch.equal(g, torch.ones(2, dtype=dtype))
+        (second,) = torch.autograd.grad(g.real.sum(), vals)
+        assert torch.equal(second, torch.zeros(2, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [D, C])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_batches_with_singular_items(layout, dtype):
     M = torch.stack([matrix(6, dtype, seed=1), torch.zeros(6, 6, dtype=dtype) + matrix(6, dtype)])

@@ -90,6 +90,8 @@ class _Det(Function):
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         vals, found = ctx.saved_tensors
+        if ctx.kept.pattern.matrix[0] == 1:  # the determinant is the one element
+            return g[coordinates(ctx.kept.pattern)[0]] + vals * 0, None
         if ctx.singular:
             return g * _Adjugate.apply(vals, ctx.kept).conj(), None  # type: ignore[union-attr]
         row, inverse = _transposed_inverse(vals, ctx.kept)
