@@ -123,3 +123,6 @@ def a_right_side_that_is_not_finite(rank, world):
     b = own(D, dense(D.shape[0], 1))
     b = b / 0 if rank == world - 1 else b
     raises(ValueError, "`b` has an element that is not finite", lambda: solve(D, b, linalg.CG()))
+    x0, b = b, own(D, dense(D.shape[0], 1))
+    says = "`x0` has an element that is not finite"
+    raises(ValueError, says, lambda: solve(D, b, linalg.CG(), x0=x0))

@@ -61,6 +61,15 @@ def test_warm_start(kind):
     torch.testing.assert_close(both, pair[0], rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.parametrize("kind", ITERATIVE)
+def test_a_start_that_is_not_finite_is_named(kind):
+    for number in (torch.nan, torch.inf):
+        start = torch.zeros_like(B)
+        start[3, 1] = number
+        with pytest.raises(ValueError, match="`x0` has an element that is not finite"):
+            linalg.solve(A, B, kind(), x0=start)
+
+
 def test_a_solver_may_end_without_an_x(monkeypatch):
     def lost(*_):
         raise spgrad.ConvergenceError("nothing was found")

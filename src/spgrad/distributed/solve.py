@@ -202,9 +202,13 @@ def solve(
             raise checks.bad_shape("D", tuple(D.shape), "a square matrix with equal shares", hint)
         if not isinstance(dtensors.require_dense("b", b, D), dtensors.DTensor):
             require_finite("b", b)
-        if x0 is not None and dtensors.require_dense("x0", x0, D).shape[1:] != b.shape[1:]:
-            columns = f"rows and the {tuple(b.shape[1:])} columns of `b`"
-            raise checks.bad_shape("x0", tuple(x0.shape), columns, "It is of the kind of `b`.")
+        if x0 is not None:
+            start = dtensors.require_dense("x0", x0, D)
+            if start.shape[1:] != b.shape[1:]:
+                columns = f"rows and the {tuple(b.shape[1:])} columns of `b`"
+                raise checks.bad_shape("x0", tuple(x0.shape), columns, "It is of the kind of `b`.")
+            if not isinstance(start, dtensors.DTensor):
+                require_finite("x0", start)
         return {"call": "solve", "solver": _options(solver), "x0": x0 is None}
 
     require_group()

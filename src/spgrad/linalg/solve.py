@@ -248,6 +248,8 @@ def _found(vals: torch.Tensor, b: torch.Tensor, system: System) -> torch.Tensor:
     if b.numel() == 0:
         return torch.empty_like(b)
     require_finite("b", b)
+    if system.x0 is not None:
+        require_finite("x0", system.x0)
     with torch.no_grad():
         prepared = system.kept.prepared(vals)
         x, info = prepared.solve(plain(b), x0=system.x0, adjoint=system.adjoint)

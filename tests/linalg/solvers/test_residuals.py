@@ -61,6 +61,33 @@ def test_items_that_broke_down_stay_as_they_are_where_others_go_on():
     assert info.reason == "the method broke down; GMRES does not"
 
 
+@pytest.mark.parametrize("rtol", [0.0, 1e-12])
+@pytest.mark.parametrize("kind", [linalg.CG, linalg.MINRES, linalg.BiCGSTAB, linalg.GMRES])
+def test_a_tolerance_below_the_digits_of_the_dtype_is_reached_as_far_as_they_go(kind, rtol):
+    """Also where a method stops short of it, or counts on below what x has."""
+    for seed in range(5):
+        g = torch.Generator().manual_seed(seed)
+        dense = torch.randn(12, 12, generator=g) * (torch.rand(12, 12, generator=g) < 0.3)
+        A, b = dense @ dense.mT / 12 + torch.eye(12), torch.randn(12, 3, generator=g)
+        A = spgrad.from_dense((A + A.mT) / 2)
+        x, info = linalg.solve(A, b, kind(rtol=rtol), return_info=True)
+        found, roundings = residuals_of(A, x, b)
+        assert info.converged.all()
+        assert (roundings <= iterative.ROUNDING).all()
+        assert ((info.residuals - found).abs() <= 3 * found / roundings).all()
+
+
+@pytest.mark.parametrize("kind", [linalg.CG, linalg.MINRES])
+def test_a_small_residual_that_rounding_does_not_explain_is_not_converged(kind):
+    A, b = hard_system()
+    A, b = A.double() + 2 * spgrad.eye(500, dtype=torch.float64), b.double()
+    solver = kind(rtol=1e-14, max_iter=18, strict=False)
+    _, info = linalg.solve(A, b, solver, return_info=True)
+    assert not info.converged.any()
+    assert info.residuals.max() < 1e-8
+    assert info.reason == "max_iter=18 steps were taken"
+
+
 def test_an_error_says_that_rounding_keeps_the_residual_large(monkeypatch):
     monkeypatch.setattr(iterative, "ROUNDING", 0)
     A, b = hard_system()

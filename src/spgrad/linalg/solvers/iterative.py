@@ -351,15 +351,20 @@ def _confirm(
 def _checked(
     problem: Problem, found: Found, bounds: torch.Tensor, norms: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Columns that seem to have converged, squared residuals, and which are too large."""
+    """Columns that seem to have converged, squared residuals, and which are too large.
+
+    A column that ended near its tolerance, without the digits to reach it, may have converged too.
+    """
     claimed = found.squares <= bounds
-    if not bool(claimed.any()):
+    near = found.squares <= torch.finfo(found.x.dtype).eps * norms**2
+    checked = claimed | near
+    if not bool(checked.any()):
         return claimed, found.squares, claimed
-    squares = torch.where(claimed, problem.squares(found.x), found.squares)
-    wrong = claimed & ~(squares <= bounds)  # NaN is wrong too
+    squares = torch.where(checked, problem.squares(found.x), found.squares)
+    wrong = checked & ~(squares <= bounds)  # NaN is wrong too
     if bool(wrong.any()):
         wrong &= ~(squares <= problem.rounding(found.x).minimum((LARGEST * norms) ** 2))
-    return claimed, squares, wrong
+    return claimed | (near > wrong), squares, claimed & wrong
 
 
 def _require_squares(problem: Problem, norms: torch.Tensor) -> None:
