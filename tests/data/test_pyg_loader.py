@@ -220,6 +220,8 @@ def hetero():
         (plain, {"subgraph_type": "induced"}, "`subgraph_type` is 'induced'; 'directional' is"),
         (plain, {"time_attr": "time"}, "`time_attr` is 'time'; None is accepted"),
         (plain, {"sampler": range(3)}, "`sampler` is range"),
+        (plain, {"collate_fn": str}, "`collate_fn` is .*; None is accepted. `transform` is called"),
+        (plain, {"dataset": [0]}, "`dataset` is .*; None is accepted. Pass the graph as `data`"),
         (plain, {"input_nodes": [40]}, "`input_nodes` has 40"),
         (lambda: plain(num_nodes=30), {}, r"`data.edge_index` has \d+; numbers in \[0, 30\)"),
         (lambda: plain(num_nodes=None), {}, "`data.num_nodes` is None; an int is accepted"),

@@ -37,8 +37,16 @@ _PYG_ONLY = {
     "directed": True,
     "sampler": None,
     "batch_sampler": None,
+    "collate_fn": None,
+    "dataset": None,
 }
 """Arguments of torch_geometric's loader that are accepted with these values alone."""
+
+_INSTEAD = {
+    "collate_fn": "`transform` is called with each batch.",
+    "dataset": "Pass the graph as `data`.",
+}
+"""What to pass in place of some of them."""
 
 
 class _Asked(NamedTuple):
@@ -256,9 +264,9 @@ def _require_options(options: dict[str, Any]) -> dict[str, Any]:
     for name, accepted in _PYG_ONLY.items():
         value = options.pop(name, accepted)
         if value is not accepted and value != accepted:
+            other = "spgrad.data.sample_neighbors and spgrad.data.subgraph make other samples."
             raise UnsupportedError(
-                f"`{name}` is {value!r}; {accepted!r} is accepted. spgrad.data.sample_neighbors "
-                "and spgrad.data.subgraph make other samples."
+                f"`{name}` is {value!r}; {accepted!r} is accepted. {_INSTEAD.get(name, other)}"
             )
     own, of_torch = (inspect.signature(c.__init__).parameters for c in (NeighborLoader, DataLoader))
     for name in sorted(options.keys() - of_torch.keys()):
