@@ -210,7 +210,10 @@ def test_means_of_two_weights_whose_sum_the_dtype_does_not_hold(dtype, weight, w
         (lambda A: graph.normalize(A.int()), "`A` has dtype int32; floating-point dtypes"),
         (lambda A: graph.normalize(A.to_dense()), "`A` is a dense tensor"),
         (lambda A: graph.laplacian(A, "x"), "`normalization` is 'x'"),
-        (lambda A: graph.laplacian(spgrad.zeros(2, 3)), "a square matrix"),
+        (
+            lambda A: graph.laplacian(spgrad.zeros(2, 3)),
+            "a square matrix is accepted. Rows and columns stand for the same nodes.",
+        ),
         (lambda A: graph.laplacian(A.unsqueeze(0)), "one adjacency matrix is accepted"),
         (lambda A: graph.degree(A, 2), "`dim` is 2 for 2"),
         (lambda A: graph.to_symmetric(A, "x"), "`reduce` is 'x'"),

@@ -104,7 +104,7 @@ def laplacian(A: torch.Tensor, normalization: str | None = None) -> SparseTensor
                 [-1.,  2., -1.],
                 [ 0., -1.,  1.]])
     """
-    M = weighted_graph(square_graph(A))
+    M = weighted_graph(square_graph(A, hint="Rows and columns stand for the same nodes."))
     if normalization not in (None, "sym", "rw"):
         raise ArgumentValueError(
             f"`normalization` is {normalization!r}; None, 'sym' and 'rw' are accepted. Choose one "

@@ -36,7 +36,7 @@ def test_the_error_says_what_to_pass(make):
     assert layer(x=x, A=A).shape == layer(x, A).shape
 
 
-@pytest.mark.parametrize("make", LAYERS[1:], ids=lambda make: type(make()).__name__)
+@pytest.mark.parametrize("make", LAYERS, ids=lambda make: type(make()).__name__)
 def test_a_batch_of_graphs_is_refused(make):
     hint = r"Join a batch of graphs with spgrad\.block_diag\."
     for A in (spgrad.eye(3).unsqueeze(0), spgrad.from_dense(torch.ones(3), torch.sparse_coo)):
@@ -56,3 +56,12 @@ def test_three_arguments():
     layer = nn.GraphConv(2, 3)
     with pytest.raises(spgrad.ArgumentKindError, match=r"called with 3 arguments; \(x, A\) are"):
         layer(torch.ones(3, 2), torch.tensor([[0, 1], [1, 2]]), torch.ones(2))
+
+
+@pytest.mark.parametrize("make", LAYERS, ids=lambda make: type(make()).__name__)
+def test_an_edge_index_and_a_graph_before_the_features(make):
+    layer, x, edges = make(), torch.ones(3, 2), torch.tensor([[0, 1], [1, 2]])
+    with pytest.raises(spgrad.ArgumentKindError, match=r"from_edges\(edge_index\.flip\(0\)"):
+        layer(x, edges)
+    with pytest.raises(spgrad.ArgumentKindError, match=r"The features come first: layer\(x, A\)"):
+        layer(spgrad.from_edges(edges, size=3), x)

@@ -18,6 +18,7 @@ from spgrad.nn.graph.operands import (
     both_ends,
     features_of_nodes,
     glorot_linear,
+    graph_operand,
     pair_of,
     reduction_of,
     require_dtype_of,
@@ -37,8 +38,7 @@ class MessagePassing(nn.Module):
 
     A layer without weights, and the base of others: a subclass calls `propagate`. A[i, j] is the
     weight of the edge from j to i. For torch_geometric's `edge_index` of (source, target) pass
-    ``spgrad.from_edges(edge_index.flip(0))``, because from_edges makes (source, target) row and
-    column.
+    ``spgrad.from_edges(edge_index.flip(0))``: from_edges makes (source, target) row and column.
 
     Args:
         aggr: "sum", "mean", "amax", "amin" or "prod" over the specified elements of a row;
@@ -78,7 +78,7 @@ class MessagePassing(nn.Module):
     @public_as("nn.MessagePassing")
     def propagate(self, x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
         """Reduces A_ij x_j over the elements of each row of A: (m, c) of x (k, c)."""
-        return spmm(A, x, self.aggr)
+        return spmm(graph_operand(A, x), x, self.aggr)
 
     @takes_a_graph
     def forward(self, x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:

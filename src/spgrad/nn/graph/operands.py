@@ -95,12 +95,14 @@ def weighted_graph(A: Any, x: Any = None) -> SparseTensor:
     return found
 
 
-def square_graph(A: Any, x: Any = None) -> SparseTensor:
+_BIPARTITE = "SAGEConv, GINConv and GraphAttention take bipartite graphs."
+
+
+def square_graph(A: Any, x: Any = None, hint: str = _BIPARTITE) -> SparseTensor:
     """`A` as the adjacency matrix of one kind of nodes, with one weight for each edge."""
     found = graph_operand(A, x)
     shape = tuple(found._pattern.shape)
     if len(shape) != 2 or shape[0] != shape[1]:
-        hint = "SAGEConv, GINConv and GraphAttention take bipartite graphs."
         raise checks.bad_shape("A", shape, "a square matrix", hint)
     return found
 
