@@ -52,7 +52,7 @@ def stand_in(monkeypatch):
     sparse = module("jax.experimental.sparse", BCSR=made, BCOO=made)
     module("jax.experimental", sparse=sparse)
     module("jax.numpy", from_dlpack=read)
-    module("jax")
+    module("jax", config=SimpleNamespace(jax_enable_x64=False))
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -83,6 +83,69 @@ def test_what_jax_pads_is_left_out():
         n_batch=0,
     )
     assert spgrad.from_jax(padded).to_dense().tolist() == [[0, 6, 0], [5, 0, 0]]
+
+
+@pytest.mark.parametrize("padding", [0, 2])
+@pytest.mark.parametrize(
+    ("idx", "wanted"),
+    [
+        ([0, 2, 1], [[1, 0, 2], [0, 3, 0]]),
+        ([2, 0, 1], [[2, 0, 1], [0, 3, 0]]),
+        ([2, 2, 1], [[0, 0, 3], [0, 3, 0]]),
+        ([0, 7, 1], [[1, 0, 0], [0, 3, 0]]),
+        ([0, 2, 7], [[1, 0, 2], [0, 0, 0]]),
+    ],
+)
+def test_rows_as_jax_may_have_them(idx, wanted, padding):
+    """Unsorted, repeated and out of range, where `todense` of JAX takes them."""
+    given = SimpleNamespace(
+        indptr=torch.tensor([0, 2, 3]),
+        indices=torch.tensor(idx + [2] * padding),
+        data=torch.tensor([1.0, 2.0, 3.0] + [0.0] * padding),
+        shape=(2, 3),
+        n_batch=0,
+    )
+    A = spgrad.from_jax(given)
+    assert A.pattern.name == "csr"
+    assert A.to_dense().tolist() == wanted
+
+
+@pytest.mark.parametrize("ptr", [[0, 2, 1], [0, 2, 4], [1, 2, 3], [0, 4, 3]])
+def test_pointers_of_jax_that_are_not_valid(ptr):
+    parts = {"indices": torch.tensor([0, 2, 1]), "data": torch.ones(3), "shape": (2, 3)}
+    with pytest.raises(ValueError, match=r"^spgrad\.from_jax: `crow_indices`"):
+        spgrad.from_jax(SimpleNamespace(indptr=torch.tensor(ptr), n_batch=0, **parts))
+
+
+def sizes_beyond_int32():
+    return spgrad.sparse_coo_tensor([[2**40], [1]], [1.0], (2**41, 2))
+
+
+def ints_beyond_int32():
+    return spgrad.from_dense(torch.tensor([[0, 5], [-(2**63), 0]]))
+
+
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize("make", [sizes_beyond_int32, ints_beyond_int32])
+def test_numbers_that_jax_would_cut_to_32_bits(make, monkeypatch):
+    A = make()
+    with pytest.raises(ValueError, match="beyond int32, and JAX computes with 32 bits"):
+        spgrad.to_jax(A)
+    monkeypatch.setattr(sys.modules["jax"].config, "jax_enable_x64", True)
+    data, *indices = spgrad.to_jax(A).parts
+    assert data.tolist() == A.values().tolist()
+    assert indices[0].tolist() == (A.indices().T if A.pattern.is_coo else A.col_indices()).tolist()
+    monkeypatch.setattr(sys.modules["jax"].config, "jax_enable_x64", False)
+    spgrad.to_jax(spgrad.from_dense(torch.tensor([[0, 2**31 - 1], [-(2**31), 0]])))
+
+
+def test_an_array_that_jax_traces():
+    jax = pytest.importorskip("jax")
+    from jax.experimental import sparse
+
+    S = sparse.BCOO.fromdense(jax.numpy.eye(3))
+    with pytest.raises(NotImplementedError, match=r"jax\.jit or another transform of JAX traces"):
+        jax.jit(lambda S: spgrad.from_jax(S).to_dense())(S)
 
 
 def test_matrices_of_cupy():

@@ -95,7 +95,17 @@ def test_values_with_a_pending_conjugation_or_negation():
         ),
         (
             lambda: spgrad.from_pandas(pandas.DataFrame({"u": [5], "v": [1]}), "u", "v", size=2),
-            "has 5 in row 0",
+            "`row` names a column with 5; numbers in [0, 2) are accepted",
+        ),
+        (
+            lambda: spgrad.from_pandas(
+                pandas.DataFrame({"u": [5], "v": [-1]}), "u", "v", size=(6, 2)
+            ),
+            "`col` names a column with -1; numbers in [0, 2) are accepted",
+        ),
+        (
+            lambda: spgrad.from_pandas(pandas.DataFrame({"u": [5], "v": [1]}), "u", "v", size=(6,)),
+            "`size` is (6,); a number of nodes, or (rows, columns), is accepted",
         ),
         (lambda: spgrad.to_pandas(spgrad.eye(2), rows=["a"]), "`rows` has shape (1,)"),
         (lambda: spgrad.to_pandas(spgrad.eye(2), names=("a",)), "`names` has shape (1,)"),

@@ -11,7 +11,7 @@ from spgrad.core import checks
 from spgrad.core.compressed import sparse_csc_tensor, sparse_csr_tensor
 from spgrad.core.construct import sparse_coo_tensor
 from spgrad.core.tensor import SparseTensor
-from spgrad.errors import ArgumentKindError, UnsupportedError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.interop.edges import single_matrix
 from spgrad.lowering.convert import convert
 from spgrad.ops.layouts.structure import coalesce
@@ -111,16 +111,17 @@ def from_jax(S: Any) -> SparseTensor:
             matrix. Without batch dimensions.
 
     Returns:
-        SparseTensor in COO, coalesced (JAX pads with indices out of range, which are left out), or
-        in CSR.
+        SparseTensor in COO, or in CSR for a BCSR. Repeated elements are added, and what JAX pads
+        is left out.
 
     Cost:
-        O(nse) radix passes for BCOO, one pass that validates the indices for BCSR.
+        O(nse) radix passes for BCOO, and for BCSR whose rows are not sorted; two passes that check
+        the indices for other BCSR.
 
     Raises:
         TypeError: `S` is no such array.
-        ValueError: An index of BCSR is out of range, or in a row unsorted or repeated.
-        NotImplementedError: `S` has batch dimensions.
+        ValueError: An index is negative, or the pointers of a BCSR are not valid.
+        NotImplementedError: `S` has batch dimensions, or a transform of JAX traces it.
 
     Example:
         >>> import importlib.util, pytest
@@ -134,19 +135,44 @@ def from_jax(S: Any) -> SparseTensor:
     rows = hasattr(S, "indptr")
     if not (hasattr(S, "indices") and hasattr(S, "data") and hasattr(S, "n_batch")):
         raise ArgumentKindError(
-            f"`S` is {checks.describe_kind(S)}; a BCOO or BCSR array of JAX is accepted. "
-            f"{checks.sparse_hint('S', S)}"
+            f"`S` is {checks.describe_kind(S)}; a BCOO or BCSR array of JAX is accepted. Make one "
+            "with jax.experimental.sparse.BCOO.fromdense."
         )
     if S.n_batch:
         raise UnsupportedError(
             f"`S` has {S.n_batch} batch dimension(s); an array without is accepted. Convert it "
             "with sparse.bcoo_update_layout(S, n_batch=0)."
         )
+    if not all(hasattr(part, "__dlpack_device__") for part in (S.data, S.indices)):
+        raise UnsupportedError(
+            "`S` has no numbers yet, because jax.jit or another transform of JAX traces it; an "
+            "array with numbers is accepted. Convert it outside of the function."
+        )
     vals, indices = _shared(S.data), _shared(S.indices)
     shape = tuple(int(size) for size in S.shape)
     if rows:
-        return sparse_csr_tensor(_shared(S.indptr), indices, vals, shape)
-    indices = indices.t().to(torch.int64)
+        return _from_rows(_shared(S.indptr), indices, vals, shape)
+    return _from_list(indices.t().to(torch.int64), vals, shape)
+
+
+def _from_rows(
+    ptr: torch.Tensor, idx: torch.Tensor, vals: torch.Tensor, shape: tuple[int, ...]
+) -> SparseTensor:
+    """In CSR; JAX may pad, and leave the elements of a row unsorted and repeated."""
+    lengths, stored = ptr.diff(), int(ptr[-1])
+    if int(ptr[0]) or bool((lengths < 0).any()) or stored > idx.shape[0]:
+        return sparse_csr_tensor(ptr, idx, vals, shape)  # the refusal
+    idx, vals = idx[:stored], vals[:stored]
+    line = torch.repeat_interleave(lengths, output_size=stored)
+    ordered = (idx.diff() > 0) | (line.diff() > 0)
+    if bool((idx < shape[1]).all() & ordered.all()):
+        return sparse_csr_tensor(ptr, idx, vals, shape)
+    listed = _from_list(torch.stack([line, idx.to(torch.int64)]), vals, shape)
+    return convert(listed, torch.sparse_csr)
+
+
+def _from_list(indices: torch.Tensor, vals: torch.Tensor, shape: tuple[int, ...]) -> SparseTensor:
+    """In COO, without the indices out of range that JAX pads with."""
     sizes = indices.new_tensor(shape[: indices.shape[0]])[:, None]
     inside = (indices < sizes).all(0)
     if not bool(inside.all()):
@@ -162,14 +188,16 @@ def to_jax(A: torch.Tensor) -> Any:
         A: Sparse matrix of any layout.
 
     Returns:
-        jax.experimental.sparse.BCSR or BCOO on the same device, detached.
+        jax.experimental.sparse.BCSR or BCOO on the same device, detached. JAX rounds float64 to
+        float32, and complex128 to complex64, unless it computes with 64 bits.
 
     Cost:
-        O(nse): JAX's indices are int32 unless it computes with 64 bits.
+        O(nse): the indices become int32, unless they need int64.
 
     Raises:
         TypeError: `A` is not sparse.
-        ValueError: `A` has batch or dense dimensions.
+        ValueError: `A` has batch or dense dimensions, or a size or an int beyond int32 while JAX
+            computes with 32 bits.
         ImportError: JAX is not installed.
 
     Example:
@@ -185,9 +213,11 @@ def to_jax(A: torch.Tensor) -> Any:
     M = single_matrix(A)
     if M._pattern.name != "csr":
         M = convert(M, torch.sparse_coo)
-    pattern, shape = M._pattern, tuple(M.shape)
-    data = jnp.from_dlpack(_data(M))
-    indices = [i.to(torch.int32) for i in pattern.indices]
+    pattern, shape, vals = M._pattern, tuple(M.shape), _data(M)
+    wide = max(*shape, pattern.nse) > _INT32.max
+    _require_bits(wide, vals)
+    data = jnp.from_dlpack(vals)
+    indices = [i.to(torch.int64 if wide else torch.int32) for i in pattern.indices]
     if pattern.name == "csr":
         ptr, idx = (jnp.from_dlpack(i) for i in indices)
         found = sparse.BCSR((data, idx, ptr), shape=shape)
@@ -195,6 +225,23 @@ def to_jax(A: torch.Tensor) -> Any:
         return found
     at = jnp.from_dlpack(indices[0].t().contiguous())
     return sparse.BCOO((data, at), shape=shape, indices_sorted=True, unique_indices=True)
+
+
+_INT32 = torch.iinfo(torch.int32)
+
+
+def _require_bits(wide: bool, vals: torch.Tensor) -> None:
+    """Refuses sizes and ints that JAX would cut to 32 bits without a word."""
+    large = False
+    if vals.dtype == torch.int64 and vals.numel():
+        least, most = vals.aminmax()
+        large = int(least) < _INT32.min or int(most) > _INT32.max
+    if (wide or large) and not importlib.import_module("jax").config.jax_enable_x64:
+        found = "a size or number of elements" if wide else "an element"
+        raise ArgumentValueError(
+            f"`A` has {found} beyond int32, and JAX computes with 32 bits; smaller ones are "
+            'accepted. Call jax.config.update("jax_enable_x64", True) before.'
+        )
 
 
 def _data(A: SparseTensor) -> torch.Tensor:

@@ -112,7 +112,8 @@ def from_pandas(
         codes, labels = _coded(columns, square)
         size = (len(labels[0]), len(labels[1]))
     else:
-        codes = [_numbers(arg, column) for arg, column in columns.items()]
+        pair = size if isinstance(size, (tuple, list)) and len(size) == 2 else (size, size)
+        codes = [_numbers(*each) for each in zip(columns, columns.values(), pair, strict=True)]
         labels = None
     vals = None if value is None else _values(frame[value])
     if dtype is not None:
@@ -143,13 +144,22 @@ def _coded(columns: dict[str, Any], square: bool) -> tuple[list[torch.Tensor], t
     return codes, (pd.Index(found[0][1]), pd.Index(found[1][1]))
 
 
-def _numbers(arg: str, column: Any) -> torch.Tensor:
+def _numbers(arg: str, column: Any, size: Any) -> torch.Tensor:
+    """A column of numbers below a size; `from_edges` refuses what is no size."""
     if column.dtype.kind not in "iu":
         raise ArgumentKindError(
             f"`{arg}` names a column of dtype {column.dtype}; with `size`, whole numbers are "
             "accepted. Leave `size` out for labels."
         )
-    return torch.from_numpy(column.to_numpy().astype("int64"))
+    numbers = column.to_numpy()
+    if isinstance(size, int):
+        outside = numbers[(numbers < 0) | (numbers >= size)]
+        if len(outside):
+            raise ArgumentValueError(
+                f"`{arg}` names a column with {outside[0]}; numbers in [0, {size}) are accepted. "
+                "Pass a larger `size`, or leave it out for labels."
+            )
+    return torch.from_numpy(numbers.astype("int64"))
 
 
 def _values(column: Any) -> torch.Tensor:
