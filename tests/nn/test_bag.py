@@ -219,6 +219,7 @@ A = spgrad.from_dense(torch.ones(2, 7))
         ((INPUT, OFFSETS, torch.ones(6).double()), r"`per_sample_weights` has shape \(6,\)"),
         ((INPUT, OFFSETS, torch.ones(7)), "`per_sample_weights` has dtype float32"),
         ((A,), r"`input` has shape \(2, 7\); \(bags, 8\) is accepted"),
+        ((spgrad.eye(8) * 1j,), "`weight` has dtype float64; `input` has complex64"),
         ((A, OFFSETS), "`offsets` or `per_sample_weights` is given beside a SparseTensor"),
     ],
 )
@@ -334,6 +335,21 @@ def test_one_graph_of_bags_that_are_a_sparse_tensor(mode, sparse):
             found.append((y.detach(), of_A.values(), of_table.to_dense()))
         torch.testing.assert_close(*found)
     assert counter.frame_count <= 2
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+def test_bags_of_a_native_tensor(layout, mode):
+    bags = spgrad.nn.SparseEmbeddingBag(4, 3, mode=mode)
+    dense = torch.tensor([[0.0, 2, 0, 1], [0, 0, 0, 0], [3, 0, 0, 0]])
+    A = dense.to_sparse(layout=layout).requires_grad_()
+    B = spgrad.from_dense(dense).requires_grad_()
+    y, wanted = bags(A), bags(B)
+    assert torch.equal(y, wanted)
+    (g,), (of_B,) = (torch.autograd.grad(out.square().sum(), X) for out, X in ((y, A), (wanted, B)))
+    assert g.layout == layout
+    assert torch.equal(g.to_dense(), of_B.to_dense())
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])

@@ -16,7 +16,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import stored_values
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.operands import dense_operand, require_rank
+from spgrad.lowering.operands import dense_operand, is_sparse, require_rank, sparse_operand
 from spgrad.lowering.products.spmm import sddmm, spmm
 from spgrad.ops.layouts.convert import to_sparse_csr
 from spgrad.ops.products.embedding import (
@@ -209,7 +209,7 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
         offsets: torch.Tensor | None,
         per_sample_weights: torch.Tensor | None,
     ) -> torch.Tensor:
-        if isinstance(input, SparseTensor):
+        if is_sparse(input):
             ptr, index, weights = _of_matrix(input, self.weight, offsets, per_sample_weights)
         else:
             ptr, index = bags_of(input, offsets, self.include_last_offset, self.num_embeddings)
@@ -243,9 +243,10 @@ def _require_table(rows: int, columns: int, weight: Any, padding_idx: Any) -> No
 
 
 def _of_matrix(
-    A: SparseTensor, table: torch.Tensor, offsets: Any, weights: Any
+    input: torch.Tensor, table: torch.Tensor, offsets: Any, weights: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Row pointers, column indices and weights of the bags that are the rows of A."""
+    """Row pointers, column indices and weights of the bags that are the rows of a matrix."""
+    A = sparse_operand("input", input)
     if offsets is not None or weights is not None:
         raise ArgumentValueError(
             "`offsets` or `per_sample_weights` is given beside a SparseTensor; the "
@@ -255,6 +256,8 @@ def _of_matrix(
         hint = "It has a row for each bag and a column for each row of the table."
         accepted = f"(bags, {table.shape[0]})"
         raise checks.bad_shape("input", tuple(A.shape), accepted, hint)
+    if A._vals.is_complex() and not table.is_complex():
+        checks.require_same_dtype(input=A._vals, weight=table)
     flat: Any = to_sparse_csr(without_repeats(A))
     ptr, index = (i.to(torch.int64) for i in flat._pattern.indices)
     return ptr, index, stored_values(flat).to(table.dtype)
