@@ -11,7 +11,7 @@ from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
-from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, PivotError
 from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.solve import Kept, require_finite
 from spgrad.linalg.solvers.iterative import Iteration
@@ -72,7 +72,13 @@ class _Normal(Prepared):
         self.tall = m >= n
         AH = adjoint(A)
         normal = sparse_sparse(AH, A) if self.tall else sparse_sparse(A, AH)
-        self.inner = solver.prepare(without_repeats(normal), "positive definite")
+        try:
+            self.inner = solver.prepare(without_repeats(normal), "positive definite")
+        except PivotError as error:
+            raise PivotError(
+                "`A` does not have full rank, so that its normal equations are singular; a matrix "
+                "of full rank is accepted. Take solver=spgrad.linalg.LSMR(), or a positive `damp`."
+            ) from error
 
     def solve(
         self, b: torch.Tensor, *, x0: torch.Tensor | None = None, adjoint: bool = False

@@ -167,10 +167,12 @@ def require_int32(engine: str, pattern: Pattern) -> None:
         )
 
 
-def indefinite(engine: str) -> PivotError:
-    """The error for a matrix that was declared positive definite and is not."""
+_DECLARED = "Leave `assume` out and take engine=None, which is spgrad.linalg.SuperLU()."
+
+
+def indefinite(engine: str, hint: str = _DECLARED) -> PivotError:
+    """The error for a matrix that has to be positive definite, as was declared, and is not."""
     return PivotError(
         f"`A` is not positive definite: {engine} found a pivot that is not positive; positive "
-        "definite matrices are accepted. Leave `assume` out and take engine=None, which is "
-        "spgrad.linalg.SuperLU()."
+        f"definite matrices are accepted. {hint}"
     )

@@ -217,7 +217,7 @@ class _LU(Factored):
         row, column = self._permutations(found)
         pivots = torch.from_numpy(found.U.diagonal())
         if not torch.equal(row, column) or not bool((pivots.real > 0).all()):
-            raise indefinite("SuperLU")
+            raise indefinite("SuperLU", "A is the inverse of a covariance: check its signs.")
         lower = found.L  # its columns are the rows of L^T
         ptr, idx, val = (torch.from_numpy(a) for a in (lower.indptr, lower.indices, lower.data))
         scaled = z.cpu() / pivots.real.sqrt().to(z.dtype)[:, None]
