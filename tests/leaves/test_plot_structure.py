@@ -76,6 +76,13 @@ def test_large_matrices_have_larger_blocks(ax):
     assert max(ax.images[0].get_array().shape) <= 512
 
 
+def test_blocks_with_more_elements_than_int64_counts(ax):
+    A = spgrad.sparse_coo_tensor([[2**40], [1]], [1.0], (2**41, 2))
+    spgrad.plot.blocks(A, ax)
+    assert ax.images[0].get_array().max() == 2.0**-70
+    assert ax.get_xlabel() == "1 of 64 blocks have elements"
+
+
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (2, 2)])
 def test_nothing_to_draw(shape, ax):
     A = spgrad.zeros(*shape)

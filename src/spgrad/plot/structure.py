@@ -145,7 +145,7 @@ def blocks(
     count = torch.bincount(place, minlength=down * across).view(down, across)
     full = int((count > 0).sum())
     share = indices.shape[1] / (full * p * q) if full else 0.0
-    image = _draw_shares(ax, count.double() / (p * q)) if full else None
+    image = _draw_shares(ax, count.double() / p / q) if full else None  # p q may be beyond int64
     dress(ax)
     ax.set(xlim=(-0.5, max(across, 1) - 0.5), ylim=(max(down, 1) - 0.5, -0.5))
     if image is not None and colorbar:
