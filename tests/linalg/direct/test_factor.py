@@ -112,6 +112,23 @@ def test_a_copy_has_the_numbers_that_were_factored(assume, copied):
         assert torch.equal(G.refactor(A).solve(b), linalg.factor(A, assume).solve(b))
 
 
+@pytest.mark.parametrize("dtype", [D, C])
+def test_the_determinant_is_read_once_from_a_factor(dtype, monkeypatch):
+    """Later calls get copies of it."""
+    calls, read = [], superlu._LU.log_determinant
+    monkeypatch.setattr(superlu._LU, "log_determinant", lambda F: calls.append(1) or read(F))
+    M = matrix(dtype=dtype)
+    wanted = torch.linalg.slogdet(M)
+    F = linalg.factor(spgrad.from_dense(M))
+    for _ in range(3):
+        found = F.slogdet()
+        torch.testing.assert_close(found, tuple(wanted))
+        for part in found:
+            part.add_(1)
+    F.logdet()
+    assert len(calls) == 1
+
+
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 def test_transforms_of_torch_func():
     A, b = spgrad.from_dense(matrix()), torch.randn(9, dtype=D)

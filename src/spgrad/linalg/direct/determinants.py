@@ -38,7 +38,7 @@ class _Sign(Function):
     def forward(ctx: Any, vals: torch.Tensor, kept: Kept) -> torch.Tensor:  # type: ignore[override]
         ctx.save_for_backward(vals)
         with torch.no_grad():
-            return _log_determinant(vals, kept)[0].to(vals.device, vals.dtype)
+            return _log_determinant(vals, kept)[0].to(vals.device, vals.dtype, copy=True)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
@@ -59,7 +59,7 @@ class _LogDet(Function):
                 size = torch.complex(size, sign.angle())
         ctx.save_for_backward(vals)
         ctx.kept, ctx.singular = kept, not bool(sign.all())
-        return size.to(vals.device, vals.dtype)
+        return size.to(vals.device, vals.dtype, copy=True)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
@@ -119,7 +119,10 @@ class _Adjugate(Function):
 def _log_determinant(vals: torch.Tensor, kept: Kept) -> tuple[torch.Tensor, torch.Tensor]:
     """Sign and logarithm of the size of the determinant of each item; 0 and -inf if singular."""
     try:
-        return cast(Factored, kept.prepared(vals)).log_determinant()
+        found = cast(Factored, kept.prepared(vals))
+        if found.determinant is None:
+            found.determinant = found.log_determinant()
+        return found.determinant
     except SingularError:
         if kept.pattern.extent[0] > kept.pattern.matrix[0]:
             raise

@@ -70,9 +70,11 @@ class Factored(Prepared):
         size: Rows of the block-diagonal matrix.
         dtype: Of the matrix.
         selected: Elements of the inverse, once they were asked for.
+        determinant: What `log_determinant` gives, once it was asked for.
     """
 
     selected: Selected | None = None
+    determinant: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def __init__(self, A: SparseTensor) -> None:
         self.size, self.dtype = A._pattern.extent[0], A._vals.dtype

@@ -301,7 +301,8 @@ def _parity(row: torch.Tensor, column: torch.Tensor, items: int) -> torch.Tensor
     from scipy.sparse.csgraph import connected_components
 
     size = row.shape[0]
-    to = torch.argsort(column)[row].numpy()
+    number = torch.arange(size, device="cpu")
+    to = torch.empty_like(column).scatter_(0, column, number)[row].numpy()
     graph = csr_array((np.ones(size, np.int8), to, np.arange(size + 1)), shape=(size, size))
     _, label = connected_components(graph, directed=True, connection="weak")
     first = torch.from_numpy(np.unique(label, return_index=True)[1])
