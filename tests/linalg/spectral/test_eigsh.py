@@ -9,6 +9,7 @@ from spgrad.core.pattern import LAYOUTS
 from spgrad.linalg.spectral.arpack import Options, chosen, phase
 
 D, C = torch.float64, torch.complex128
+EIGSH = r"^spgrad\.linalg\.eigsh: "
 
 
 def hermitian(m, dtype=D, seed=0, density=0.1):
@@ -196,10 +197,10 @@ def test_repeated_eigenvalues():
 
         slope = (projected(1e-5) - projected(-1e-5)) / 2e-5
         torch.testing.assert_close((got.to_dense() * change).sum(), slope, rtol=1e-6, atol=1e-6)
-        with pytest.raises(errors.StateError, match=r"eigenvalues 1 and 2.*differ by.*basis"):
+        with pytest.raises(errors.StateError, match=rf"{EIGSH}eigenvalues 1 and 2.*differ by"):
             X[:3].sum().backward()
         E, X = linalg.eigsh(A, 2, sigma=sigma, which=which)
-        with pytest.raises(errors.StateError, match="nearly equal to one that was not asked for"):
+        with pytest.raises(errors.StateError, match=rf"{EIGSH}the gradient .* not asked for"):
             X[:3].sum().backward()
 
 

@@ -1,5 +1,7 @@
 """svds against torch.linalg.svd of the dense matrix: values, gradients, second order."""
 
+import re
+
 import pytest
 import torch
 
@@ -170,3 +172,27 @@ def test_singular_vectors_of_values_that_are_mapped_over():
     torch.testing.assert_close(torch.func.vmap(left)(two), torch.stack([left(v) for v in two]))
     with pytest.raises(errors.UnsupportedError, match="`A` has an item without full rank"):
         torch.func.vmap(lambda v: linalg.svds(spgrad.from_values(v, A), 4).U)(two * 0)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("size", [1.0, 1e200])
+def test_errors_of_gradients_name_the_singular_values_that_were_found(size, wide):
+    dense = torch.diag(torch.tensor([2.0, 3.0, 3.0, 5.0, 2.0], dtype=D) * size)
+    dense = torch.cat([dense, torch.zeros(1, 5, dtype=D)])
+    A = spgrad.from_dense(dense.T.contiguous() if wide else dense).requires_grad_()
+    U, _, Vh = linalg.svds(A, k=3)
+    weight = torch.arange(15.0, dtype=D).view(3, 5).square()
+    shown = f"{3 * size:.8g}"
+    says = (
+        rf"^spgrad\.linalg\.svds: singular values 1 and 2, {re.escape(f'{shown} and {shown}')}, "
+        r"differ by .*, such as one of \(U \* S\) @ Vh, is accepted"
+    )
+    with pytest.raises(errors.StateError, match=says):
+        ((U.T if wide else Vh) * weight).sum().backward()
+    U, _, Vh = linalg.svds(A, k=2)
+    says = (
+        r"^spgrad\.linalg\.svds: the gradient of singular vector 1 did not converge .*: its "
+        rf"singular value {re.escape(shown)} is nearly equal to one that was not asked for"
+    )
+    with pytest.raises(errors.StateError, match=says):
+        ((U.T if wide else Vh) * weight[:2]).sum().backward()

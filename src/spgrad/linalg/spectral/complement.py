@@ -154,17 +154,14 @@ def _solved(matrix: Shifted, g: torch.Tensor, pairs: torch.Tensor) -> torch.Tens
         if not bool(more.any()):
             break
         going, rest = going[more], rest[:, more]
-    p = int(left.nan_to_num(nan=math.inf).argmax())
+    p, told = int(left.nan_to_num(nan=math.inf).argmax()), matrix.numbers.pencil.told
     if not float(left[p]) <= eps**0.6:
-        raise _too_close(float(matrix.E[p]), float(left[p]), int(pairs[p]))
+        place = told.place(int(pairs[p]), matrix.X.shape[1])
+        raise StateError(
+            f"the gradient of {told.vector} {place} did not converge (relative residual "
+            f"{float(left[p]):.1e}): its {told.value} {told.number(float(matrix.E[p])):.8g} is "
+            "nearly equal to one that was not asked for; a larger difference is accepted. Change "
+            f"`k`, so that {told.value}s near one another are all found, or none of them.",
+            function=told.function,
+        )
     return y
-
-
-def _too_close(e: float, left: float, pair: int) -> StateError:
-    """The error where an eigenvalue that was not found is nearly equal to one that was."""
-    return StateError(
-        f"the gradient of eigenvector {pair} did not converge (relative residual {left:.1e}): its "
-        f"eigenvalue {e:.8g} is nearly equal to one that was not asked for; a larger difference "
-        "is accepted. Change `k`, so that eigenvalues near one another are all found, or none of "
-        "them."
-    )

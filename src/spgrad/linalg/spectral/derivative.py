@@ -125,7 +125,7 @@ class _Vectors(Function):
         E, X = _split(packed)
         E, g = _values(a, b, X, E.detach(), problem), g[1:]
         S = X.mH @ g
-        W = X @ (S * quotients(S.detach(), E, pencil.scale(a, b))) + _complement(
+        W = X @ (S * quotients(S.detach(), E, pencil.scale(a, b), pencil.told)) + _complement(
             a, b, g, X, E, problem
         )
         grad_a = grad_b = None

@@ -13,7 +13,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError, UnsupportedError
 from spgrad.linalg.solvers.units import PencilUnits
-from spgrad.linalg.spectral.repeated import quotients
+from spgrad.linalg.spectral.repeated import Told, quotients
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import is_sparse, require_int, require_rank, sparse_operand
 from spgrad.lowering.products import spmm
@@ -269,7 +269,7 @@ class _Lobpcg(torch.autograd.Function):
         if g is not None:
             S = X.mT @ g
             own = S.diagonal()
-            weights = quotients(S.detach(), E, E.abs().max(), "lobpcg")
+            weights = quotients(S.detach(), E, E.abs().max(), Told("lobpcg"))
             W = W + X @ (S * weights) + _Rest.apply(g, a, b, E, X, problem)
         grad_a = grad_b = None
         if ctx.needs_input_grad[0]:

@@ -14,6 +14,7 @@ from spgrad.core.values import plain
 from spgrad.errors import PivotError
 from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.solvers.protocol import Assume
+from spgrad.linalg.spectral.repeated import Told
 from spgrad.lowering.products.diagonals import Repeated
 from spgrad.lowering.products.spmm import repeated_spmm, sddmm, spmm
 from spgrad.ops import add, cat, mul, to_sparse
@@ -29,8 +30,8 @@ class Pencil:
     `a` and `b` are the flat values of the two. Products and gradients are differentiable.
     """
 
-    def __init__(self, A: Pattern, M: Pattern | None = None) -> None:
-        self.A, self.M = A, M
+    def __init__(self, told: Told, A: Pattern, M: Pattern | None = None) -> None:
+        self.told, self.A, self.M = told, A, M
 
     @property
     def size(self) -> int:

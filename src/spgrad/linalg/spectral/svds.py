@@ -15,6 +15,7 @@ from spgrad.linalg.spectral.arpack import Problem
 from spgrad.linalg.spectral.derivative import eigenpairs
 from spgrad.linalg.spectral.eigsh import iteration, require_one, start_vector
 from spgrad.linalg.spectral.pencil import Gram
+from spgrad.linalg.spectral.repeated import Told
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import matrix_operand
 from spgrad.lowering.products.spmm import spmm
@@ -207,17 +208,20 @@ class _Found(NamedTuple):
         return torch.cat([U[:, :rank], torch.linalg.qr(both).Q[:, rank:]], 1)
 
 
+_TOLD = Told("linalg.svds", "singular vector", "singular value", "(U * S) @ Vh", roots=True)
+
+
 def _found(T: SparseTensor, options: Any) -> _Found:
     m, n = T._pattern.matrix
     wide = m < n
     T = adjoint(T) if wide else T
-    gram = Gram(T._pattern)
+    vals = flat(T)
+    unit = unit_in_graph(vals)
+    gram = Gram(_TOLD if unit is None else _TOLD._replace(unit=float(unit)), T._pattern)
 
     def check(a: torch.Tensor, _: torch.Tensor | None) -> None:
         require_finite("A", a)
 
-    vals = flat(T)
-    unit = unit_in_graph(vals)
     vals = vals if unit is None else vals / unit
     E, V = eigenpairs(vals, None, Problem(gram, options, check))
     E, V = E.flip(0), V.flip(1)
