@@ -20,8 +20,13 @@ the user called and its arguments. ``str(error)`` joins the three.
 
 from __future__ import annotations
 
+import functools
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     LinAlgError = RuntimeError
@@ -38,7 +43,10 @@ class SpgradError(Exception):
     Attributes:
         function: The public function that was called, such as "mm"; None where there was none.
         operands: What it was called with: names, kinds and shapes.
+        in_gradient: Whether its gradient was computed, in a backward.
     """
+
+    in_gradient = False
 
     def __init__(self, *args: object, function: str | None = None) -> None:
         super().__init__(*args)
@@ -47,6 +55,7 @@ class SpgradError(Exception):
 
     def __str__(self) -> str:
         function = f"spgrad.{self.function}" if self.function else "spgrad"
+        function += ", in its gradient" if self.in_gradient else ""
         called = f"\n  called with {self.operands}" if self.operands else ""
         return f"{function}: {super().__str__()}{called}"
 
@@ -95,6 +104,24 @@ class StateError(SpgradError, RuntimeError):
 
 class UnsupportedError(SpgradError, NotImplementedError):
     """The support table does not list this operation for this layout."""
+
+
+def in_gradient_of(function: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Lets errors of a backward name the function whose gradient it computes."""
+
+    def decorate(backward: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(backward)
+        def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return backward(*args, **kwargs)
+            except SpgradError as error:
+                if error.function is None:
+                    error.function, error.in_gradient = function, True
+                raise
+
+        return run
+
+    return decorate
 
 
 _OF_TORCH = re.compile(r"DefaultCPUAllocator: .*you tried to allocate (\d+) bytes")

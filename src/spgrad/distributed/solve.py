@@ -17,7 +17,7 @@ from spgrad.distributed.matrix import ShardedMatrix, agree_on_sharded
 from spgrad.distributed.plan import Plan
 from spgrad.distributed.products import product, sampled
 from spgrad.distributed.sharded import collective
-from spgrad.errors import ArgumentKindError
+from spgrad.errors import ArgumentKindError, in_gradient_of
 from spgrad.linalg.preconditioners.protocol import Apply, application
 from spgrad.linalg.solve import require_finite
 from spgrad.linalg.solvers.iterative import Iterative, Problem, iterate
@@ -257,6 +257,7 @@ class _Solve(Function):
         return x
 
     @staticmethod
+    @in_gradient_of("distributed.solve")
     @in_given_precision
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         values, x = ctx.saved_tensors

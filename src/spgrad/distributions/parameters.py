@@ -17,6 +17,7 @@ from spgrad import linalg
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.distributions.root import ByRoot, Root
+from spgrad.errors import in_gradient_of
 from spgrad.linalg.assume import triangle_of, with_symmetric_derivatives
 from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.solve import Kept, System, solve_with
@@ -234,11 +235,12 @@ class _Draw(Function):
         return x
 
     @staticmethod
+    @in_gradient_of("distributions.SparseMultivariateNormal.rsample")
     @in_given_precision
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         vals, x = ctx.saved_tensors
         _, system, precision = ctx.how
-        u = solve_with(vals, g if precision else x, system)
+        u = solve_with(vals, g if precision else x, system._replace(cotangent=precision))
         left, right = (-u, x) if precision else (g, u)
         return sddmm(left, right, system.pattern) / 2, None, None
 

@@ -11,9 +11,9 @@ from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
-from spgrad.errors import ArgumentKindError, ArgumentValueError, PivotError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, PivotError, in_gradient_of
 from spgrad.linalg.direct.superlu import SuperLU
-from spgrad.linalg.solve import Kept, require_finite
+from spgrad.linalg.solve import COTANGENT, Kept, require_finite
 from spgrad.linalg.solvers.iterative import Iteration
 from spgrad.linalg.solvers.lsmr import LSMR
 from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver, named_options
@@ -101,6 +101,7 @@ class Least(NamedTuple):
     pattern: Pattern
     kept: Kept
     adjoint: bool = False  # the least squares of A^H
+    cotangent: bool = False  # whether the right-hand sides are those of a gradient
 
 
 @public_as("linalg.lstsq")
@@ -213,7 +214,7 @@ def _found(vals: torch.Tensor, b: torch.Tensor, system: Least) -> torch.Tensor:
     out = pattern.extent[0 if system.adjoint else 1]
     if b.numel() == 0 or out == 0 or pattern.elements == 0:
         return b.new_zeros(out, b.shape[1])
-    require_finite("b", b)
+    require_finite(COTANGENT if system.cotangent else "b", b)
     with torch.no_grad():
         x, info = system.kept.prepared(vals).solve(plain(b), adjoint=system.adjoint)
     system.kept.info = info
@@ -231,11 +232,12 @@ class _LeastSquares(Function):
         return x
 
     @staticmethod
+    @in_gradient_of("linalg.lstsq")
     @in_given_precision
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         vals, b, x = ctx.saved_tensors
-        pattern, _, flipped = system = ctx.system
-        other = system._replace(adjoint=not flipped)
+        pattern, _, flipped, _ = system = ctx.system
+        other = system._replace(adjoint=not flipped, cotangent=True)
         p = least_squares(vals, g, other)
         if not ctx.needs_input_grad[0]:
             return None, p, None

@@ -18,6 +18,7 @@ from spgrad.errors import (
     ArgumentValueError,
     ConvergenceError,
     UnsupportedError,
+    in_gradient_of,
 )
 from spgrad.linalg.assume import require_declared, require_true, triangle_of
 from spgrad.linalg.direct.superlu import SuperLU
@@ -81,6 +82,7 @@ class System(NamedTuple):
     kept: Kept
     adjoint: bool = False  # solve with A^H
     x0: torch.Tensor | None = None
+    cotangent: bool = False  # whether the right-hand sides are those of a gradient
 
 
 @overload
@@ -247,7 +249,7 @@ def solve_with(vals: torch.Tensor, b: torch.Tensor, system: System) -> torch.Ten
 def _found(vals: torch.Tensor, b: torch.Tensor, system: System) -> torch.Tensor:
     if b.numel() == 0:
         return torch.empty_like(b)
-    require_finite("b", b)
+    require_finite(COTANGENT if system.cotangent else "b", b)
     if system.x0 is not None:
         require_finite("x0", system.x0)
     with torch.no_grad():
@@ -268,11 +270,13 @@ class _Solve(Function):
         return x
 
     @staticmethod
+    @in_gradient_of("linalg.solve")
     @in_given_precision
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         vals, x = ctx.saved_tensors
         adjoint = ctx.system.adjoint
-        solution = solve_with(vals, g, ctx.system._replace(adjoint=not adjoint, x0=None))
+        system = ctx.system._replace(adjoint=not adjoint, x0=None, cotangent=True)
+        solution = solve_with(vals, g, system)
         if not ctx.needs_input_grad[0]:
             return None, solution, None
         left, right = (x, solution) if adjoint else (solution, x)
@@ -323,18 +327,25 @@ def system_operands(
     return T, right, start, vectors
 
 
+COTANGENT = "the gradient of the result"
+"""What `require_finite` is told instead of the name of an argument."""
+
+
 def require_finite(arg: str, t: torch.Tensor) -> None:
     """Refuses inf and NaN, which spread over the whole result or keep an iteration from ending."""
+    given = arg if arg is COTANGENT else f"`{arg}`"
     if not torch.compiler.is_compiling() and is_legacy_batchedtensor(t):
         raise UnsupportedError(
-            f"`{arg}` stands for several tensors, as torch.autograd.grad has with "
+            f"{given} stands for several tensors, as torch.autograd.grad has with "
             "is_grads_batched=True and jacobians with vectorize=True; one tensor is accepted. Take "
             "torch.func.jacrev, or torch.func.vmap of a vjp."
         )
     if not bool(torch.isfinite(t.sum())) and not bool(torch.isfinite(t).all()):
+        find = f"Find it with torch.isfinite({'A.values()' if arg == 'A' else arg})."
+        if arg is COTANGENT:
+            find = "Look at the loss; torch.autograd.set_detect_anomaly(True) finds the operation."
         raise ArgumentValueError(
-            f"`{arg}` has an element that is not finite; finite numbers are accepted. Find it with "
-            f"torch.isfinite({'A.values()' if arg == 'A' else arg})."
+            f"{given} has an element that is not finite; finite numbers are accepted. {find}"
         )
 
 

@@ -8,7 +8,7 @@ import torch
 
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
-from spgrad.errors import PivotError
+from spgrad.errors import PivotError, in_gradient_of
 from spgrad.linalg.direct.engines import Factored, SingularError, coordinates
 from spgrad.linalg.direct.inverse import Wanted, inverse_values
 from spgrad.linalg.direct.singular import adjugate_elements
@@ -62,6 +62,7 @@ class _LogDet(Function):
         return size.to(vals.device, vals.dtype, copy=True)
 
     @staticmethod
+    @in_gradient_of("linalg.logdet")
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         (vals,) = ctx.saved_tensors
         if ctx.singular:
@@ -88,6 +89,7 @@ class _Det(Function):
         return found
 
     @staticmethod
+    @in_gradient_of("linalg.det")
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         vals, found = ctx.saved_tensors
         if ctx.kept.pattern.matrix[0] == 1:  # the determinant is the one element
@@ -109,6 +111,7 @@ class _Adjugate(Function):
             return adjugate_elements(A, column, row)
 
     @staticmethod
+    @in_gradient_of("linalg.det")
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         raise PivotError(
             "`A` is singular, where spgrad.linalg.det has no second derivative; a matrix of full "

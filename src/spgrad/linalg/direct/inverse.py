@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from spgrad.core.pattern import Pattern
+from spgrad.errors import in_gradient_of
 from spgrad.linalg.direct.engines import Factored, coordinates
 from spgrad.linalg.direct.selected import selected_elements
 from spgrad.linalg.solve import Kept, System, solve_with
@@ -96,6 +97,7 @@ class _Inverse(Function):
         return _found(vals, wanted)
 
     @staticmethod
+    @in_gradient_of("linalg.inverse_at")
     @in_given_precision
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         (vals,) = ctx.saved_tensors
@@ -109,7 +111,7 @@ def _sandwich(vals: torch.Tensor, g: torch.Tensor, wanted: Wanted) -> torch.Tens
     if m == 0:
         return vals * 0  # empty, but part of the graph
     row, column = coordinates(pattern)
-    system = System(pattern, wanted.kept, adjoint=True)
+    system = System(pattern, wanted.kept, adjoint=True, cotangent=True)
     order = torch.argsort(column % m, stable=True)
     row, column = row[order], column[order] % m
     line = torch.arange(size, device=vals.device)

@@ -11,7 +11,7 @@ from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
-from spgrad.errors import ArgumentKindError, ArgumentValueError, PivotError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, PivotError, in_gradient_of
 from spgrad.linalg.assume import require_true
 from spgrad.linalg.solve import Kept, System, require_finite, solve_with
 from spgrad.linalg.solvers.cg import CG
@@ -106,6 +106,7 @@ class _LanczosLogDet(Function):
         return _estimated(vals, probe, plan)
 
     @staticmethod
+    @in_gradient_of("linalg.logdet")
     @in_given_precision
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         vals, probe = ctx.saved_tensors
