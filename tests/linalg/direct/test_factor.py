@@ -110,6 +110,19 @@ def test_a_copy_has_the_numbers_that_were_factored(assume, copied):
         torch.testing.assert_close(G.logdet(), torch.linalg.slogdet(M)[1])
         assert G.sample((2,)).shape == (2, 9)  # which needs a positive definite matrix
         assert torch.equal(G.refactor(A).solve(b), linalg.factor(A, assume).solve(b))
+    A.mul_(torch.nan)
+    for G in (F, copied(F)):
+        torch.testing.assert_close(G.solve(b, adjoint=True), torch.linalg.solve(M, b))
+        torch.testing.assert_close(G.slogdet(), tuple(torch.linalg.slogdet(M)))
+        torch.testing.assert_close(G.inverse_diagonal(), torch.linalg.inv(M).diagonal())
+        torch.testing.assert_close(G.inverse_at(A).values(), torch.linalg.inv(M)[M != 0])
+
+
+@pytest.mark.parametrize("name", ["logdet", "slogdet", "inverse_diagonal"])
+def test_a_method_is_named(name):
+    F = linalg.factor(spgrad.from_dense(matrix()))
+    with pytest.raises(TypeError, match=rf"^spgrad\.linalg\.Factor\.{name}: takes 1 positional"):
+        getattr(F, name)(3)
 
 
 @pytest.mark.parametrize("dtype", [D, C])

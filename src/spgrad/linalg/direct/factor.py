@@ -32,6 +32,8 @@ _ENGINES: tuple[type[Engine], ...] = (SuperLU, CHOLMOD, PARDISO)
 class _Given(Solver):
     """A solver whose factor is there already: `prepare` returns it."""
 
+    reads_matrix = False
+
     def __init__(self, prepared: Prepared) -> None:
         self.prepared = prepared
 
@@ -85,11 +87,6 @@ class Factor(Applied):
         """A copy is factored anew, as the packages that factor do not let their factors be read."""
         return Factor, (self._matrix, self._assume, self._engine, self._numbers)
 
-    @property
-    def _known(self) -> Assume:
-        """What a function that uses the factor has yet to check of the matrix."""
-        return "general" if isinstance(self._solver, _Given) else self._assume
-
     def _factored(self) -> Factored:
         if not isinstance(self._solver, _Given):
             raise UnsupportedError(
@@ -105,7 +102,7 @@ class Factor(Applied):
         T, right, _, vectors = system_operands(self._matrix, b, None, True)
         pattern = T._pattern
         columns, unfold = in_columns(pattern, right, pattern.matrix[0])
-        system = System(pattern, Kept(self._solver, self._known, pattern), adjoint)
+        system = System(pattern, Kept(self._solver, self._assume, pattern), adjoint)
         x = unfold(solve_with(flat(T), columns, system), pattern.matrix[0])
         return as_result(x.squeeze(-1)) if vectors else x
 
@@ -134,22 +131,25 @@ class Factor(Applied):
             return self.apply(r.to(own.dtype), adjoint).to(r.dtype)
         return self._factored().solve(r, adjoint=adjoint)[0] if r.numel() else r.clone()
 
+    @public_as("linalg.Factor.logdet")
     def logdet(self) -> torch.Tensor:
         """As `spgrad.linalg.logdet`."""
         return logarithm(*self.slogdet())
 
+    @public_as("linalg.Factor.slogdet")
     def slogdet(self) -> tuple[torch.Tensor, torch.Tensor]:
         """As `spgrad.linalg.slogdet`."""
-        return slogdet_by(self._matrix, self._solver, self._known)
+        return slogdet_by(self._matrix, self._solver, self._assume)
 
     @public_as("linalg.Factor.inverse_at")
     def inverse_at(self, pattern: Any) -> torch.Tensor:
         """As `spgrad.linalg.inverse_at`."""
-        return inverse_by(self._matrix, pattern, self._solver, self._known)
+        return inverse_by(self._matrix, pattern, self._solver, self._assume)
 
+    @public_as("linalg.Factor.inverse_diagonal")
     def inverse_diagonal(self) -> torch.Tensor:
         """As `spgrad.linalg.inverse_diagonal`."""
-        return diagonal_by(self._matrix, self._solver, self._known)
+        return diagonal_by(self._matrix, self._solver, self._assume)
 
     @public_as("linalg.Factor.sample")
     def sample(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 
@@ -72,6 +72,9 @@ class Prepared(ABC):
 
 class Solver(ABC):
     """Options of a way to solve linear systems; a frozen dataclass."""
+
+    reads_matrix: ClassVar[bool] = True
+    """False for one that has its result already, whatever has become of the matrix."""
 
     @abstractmethod
     def prepare(self, A: SparseTensor, assume: Assume) -> Prepared:
