@@ -340,3 +340,14 @@ def test_groups_are_counted_anew_for_groups_of_another_size():
     assert layer.n_m == (1, 2)
     layer.n_m = (1, 4)
     assert layer.n_m == (2, 4)
+
+
+def test_parameters_are_drawn_by_generators_alone():
+    layer = SparseLinear(4, 3, density=0.5)
+    says = r"^spgrad\.nn\.SparseLinear\.reset_parameters: `generator` is an int; a torch\.Generator"
+    with pytest.raises(TypeError, match=says):
+        layer.reset_parameters(0)
+    layer.reset_parameters(torch.Generator().manual_seed(0))
+    first = layer.values.detach().clone()
+    layer.reset_parameters(torch.Generator().manual_seed(0))
+    assert torch.equal(layer.values, first)

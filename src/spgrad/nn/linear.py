@@ -130,9 +130,11 @@ class SparseLinear(SparseWeight):
     def n_m(self, made: tuple[int, int] | None) -> None:
         self.__dict__["n_m"] = made
 
+    @public_as("nn.SparseLinear.reset_parameters")
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draws values and bias anew, each row for the number of inputs that it has."""
+        checks.require_generator(generator)
         if self.values.is_meta:
             return
         ptr = self.pattern.indices[0]
