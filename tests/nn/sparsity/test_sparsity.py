@@ -315,6 +315,7 @@ def test_no_elements_and_all_of_them(kind, density):
         (lambda: SET(3), "`module` is an int without a SparseLinear"),
         (lambda: SET(made()).load_state_dict({"steps": 1}), r"`state` is \['steps'\]; a dict with"),
         (lambda: RigL(made(), end=2).load_state_dict({}), r"`state` is \[\]; a dict with steps is"),
+        (lambda: RigL(made(), end=2).load_state_dict({"steps": "9"}), "`state` has '9' steps; a"),
         (
             lambda: GradualMagnitude(made(), density=0.1, end=2).load_state_dict({"steps": 1}),
             r"GradualMagnitude.load_state_dict: `state` is \['steps'\]; .* steps, first is",

@@ -68,11 +68,15 @@ class Schedule:
         parts = self.state_dict().keys()
         if not isinstance(state, Mapping) or not parts <= state.keys():
             found = list(state) if isinstance(state, Mapping) else checks.describe_kind(state)
-            raise StateError(
-                f"`state` is {found}; a dict with {', '.join(parts)} is accepted. Pass what "
-                "state_dict() of this class gave.",
-                function=f"nn.sparsity.{type(self).__name__}.load_state_dict",
-            )
+            wrong = f"is {found}; a dict with {', '.join(parts)}"
+        elif type(state["steps"]) is not int:
+            wrong = f"has {state['steps']!r} steps; a number of steps, an int,"
+        else:
+            return
+        raise StateError(
+            f"`state` {wrong} is accepted. Pass what state_dict() of this class gave.",
+            function=f"nn.sparsity.{type(self).__name__}.load_state_dict",
+        )
 
     def _is_due(self, step: int) -> bool:
         if step < self.begin or (self.end is not None and step > self.end):
