@@ -279,6 +279,23 @@ def test_to_dense_and_back():
     assert back.bias is None
 
 
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ({"density": 0.25, "bias": False}, "bias=False, nse=16, density=0.25"),
+        ({"pattern": torch.ones(8, 8).tril() > 0}, "bias=True, nse=36, density=0.562"),
+        ({"n_m": (1, 4)}, "bias=True, nse=16, density=0.25, n_m=(1, 4)"),
+        (
+            {"density": 0.5, "blocksize": (2, 4)},
+            "bias=True, nse=32, density=0.5, blocksize=(2, 4)",
+        ),
+    ],
+)
+def test_what_is_shown_of_a_layer(options, shown):
+    layer = SparseLinear(8, 8, **options)
+    assert repr(layer) == f"SparseLinear(in_features=8, out_features=8, {shown})"
+
+
 def test_a_given_pattern_in_any_layout():
     for layout in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc):
         A = spgrad.from_dense(MASK.double(), layout)

@@ -185,6 +185,12 @@ def test_dropout_and_no_tokens():
     assert ours(none, none, none, attn_mask=patterns.band(0, 1))[0].shape == (0, 8)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_what_is_shown_of_attention(causal):
+    layer = nn.SparseAttention(8, 2, causal=causal)
+    assert repr(layer).startswith(f"SparseAttention(\n  8, num_heads=2, causal={causal}\n")
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [

@@ -242,7 +242,8 @@ def test_copies_and_states(version):
     other = nn.GraphAttention(4, 3, 2, version=version, **DOUBLE)
     other.load_state_dict(layer.state_dict())
     torch.testing.assert_close(other(features(), graph()), wanted)
-    assert "4, 3, heads=2" in repr(other)
+    shown = "4, 3, heads=2" if version == 1 else "4, 3, heads=2, version=2"
+    assert repr(other).startswith(f"GraphAttention(\n  {shown}\n")
 
 
 @pytest.mark.parametrize(
