@@ -110,6 +110,19 @@ def test_a_file_is_read_to_its_end(tmp_path):
     assert "b'x' in line 2097156, out of place" in refused(write(tmp_path / "a.mtx", text))
 
 
+def test_a_reader_that_stops_early_leaves_nothing_unread(monkeypatch, tmp_path):
+    """Readers of other versions may stop at the last number that they need."""
+
+    def stops(source):
+        assert b"1 1" in source.read(64)
+        return np.array([[5.0]])
+
+    monkeypatch.setattr(scipy.io, "mmread", stops)
+    text = f"{HEAD}array real general\n1 1\n5\n" + "\n" * 2**21
+    assert spgrad.io.load(write(tmp_path / "a.mtx", text)).to_dense() == 5
+    assert "in line 2097156, out of place" in refused(write(tmp_path / "b.mtx", f"{text}x\n"))
+
+
 @pytest.mark.parametrize(
     ("text", "dense"),
     [
