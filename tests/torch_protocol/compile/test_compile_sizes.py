@@ -8,6 +8,7 @@ import torch
 from compiling import assert_same
 from samples import made
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.fx.experimental import _config as config
 
 import spgrad
 from spgrad import support, testing
@@ -82,9 +83,8 @@ def test_values_in_another_shape(name):
     check(flat, name, (True, True))
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_a_graph_takes_each_size_once(name):
-    """Those of the matrix, of its values and of x: the lengths of indices and pointers follow."""
+def check_sizes(name):
+    """A graph takes the sizes of the matrix, of its values and of x, and no other."""
     taken = []
 
     def backend(graph, inputs):
@@ -96,6 +96,19 @@ def test_a_graph_takes_each_size_once(name):
     compiled(A, torch.ones(A.shape[1], 5, dtype=A.dtype))
     coordinates = A.pattern.indices[-1].shape[:-1]
     assert len(taken) == len((*A.shape, *A._vals.shape, *coordinates, 5))
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_graph_takes_each_size_once(name):
+    """The lengths of indices and pointers follow from the other sizes."""
+    check_sizes(name)
+
+
+@pytest.mark.parametrize("name", ["coo", "uncoalesced", "csc"])
+def test_equal_sizes_that_torch_gives_a_symbol_each(name):
+    """There are as many values as indices, although torch then gives them different symbols."""
+    with config.patch(use_duck_shape=False):
+        check_sizes(name)
 
 
 @pytest.mark.parametrize("name", ["csr", "bsr"])
