@@ -73,7 +73,8 @@ class Gather:
     moved the values, and the place of each old entry, which the derivative reads.
 
     Args:
-        entries: Which old entry each new one is, or a function that finds them.
+        entries: Which old entry each new one is, or a function that finds them. None, which no
+            function finds, says that all stay in order.
         nse: Number of old entries.
         repeats: True where an old entry may be taken more than once.
         place: The place of each old entry (nse,), -1 for an entry that is not taken, if known; or
@@ -139,8 +140,7 @@ class Gather:
 
     def _gathered(self, vals: torch.Tensor) -> torch.Tensor:
         entries = self._entries if isinstance(self._entries, torch.Tensor) else self.entries
-        if entries is None:
-            return vals
+        assert entries is not None  # what stays in order is not moved
         if isinstance(entries, Run):
             return vals[entries.start : entries.start + entries.count].clone()
         many = vals.dim() > 2
@@ -158,8 +158,7 @@ class Gather:
     def _derivative(self, g: torch.Tensor) -> torch.Tensor:
         """The gradient of the old values for the cotangent g of the new ones."""
         index = self.index(g)
-        if index is None:
-            return g
+        assert index is not None
         if self.repeats:
             last = torch.where(index < 0, self.nse, index)  # one more row, for the new zeros
             return added_at(last, g, self.nse + 1)[: self.nse]
