@@ -127,16 +127,18 @@ def test_the_reference_draws_by_all_bits_of_a_number(replace):
 @pytest.mark.parametrize("layout", ["csr", "csc", "coo"])
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("weights", [False, True])
-def test_blocks_are_parts_of_the_matrix(layout, replace, weights):
-    A = graph(layout=layout)
+@pytest.mark.parametrize("fanouts", [[2, 3], [2, 1, 3], [1, 2, 1, 2]])
+def test_blocks_are_parts_of_the_matrix(fanouts, layout, replace, weights):
+    A = graph(60, layout=layout)
     batch = data.sample_neighbors(
-        A, [3, 0, 7], [2, 3], replace=replace, weights=weights, generator=generator()
+        A, [3, 0, 7], fanouts, replace=replace, weights=weights, generator=generator()
     )
     dense, vals = A.to_dense(), A.values() if layout != "coo" else A._values()
     assert batch.n_id[:3].tolist() == [3, 0, 7]
     assert batch.batch_size == 3
     assert len(set(batch.n_id.tolist())) == len(batch.n_id) == sum(batch.num_sampled_nodes)
-    assert next(b.shape[0] for b in batch.blocks[::-1]) == 3
+    assert batch.blocks[-1].shape[0] == 3
+    hop = torch.repeat_interleave(torch.tensor(batch.num_sampled_nodes))
     for block in batch.blocks:
         coo = block if replace else block.to_sparse_coo()
         row, col = coo._indices()
@@ -144,11 +146,12 @@ def test_blocks_are_parts_of_the_matrix(layout, replace, weights):
         assert_close(vals[batch.e_id[: block._nnz()]], coo._values())
         degree = torch.bincount(row, minlength=block.shape[0])
         full = (dense != 0).sum(1)[batch.n_id[: block.shape[0]]]
-        fanout = torch.where(torch.arange(len(full)) < 3, 2, 3)
+        fanout = torch.tensor(fanouts)[hop[: len(full)]]
         wanted = torch.where(full > 0, fanout, 0) if replace else torch.minimum(fanout, full)
         assert degree.tolist() == wanted.tolist()
-    small = batch.blocks[1].to_dense()
-    assert_close(batch.blocks[0].to_dense()[:3, : small.shape[1]], small)
+    for large, small in itertools.pairwise(block.to_dense() for block in batch.blocks):
+        assert small.shape[0] < large.shape[0]
+        assert_close(large[: small.shape[0], : small.shape[1]], small)
 
 
 def test_all_neighbours():
