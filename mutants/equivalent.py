@@ -1093,6 +1093,63 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "return is_real(at) and lines >= _FEW_ELEMENTS * at.numel()",
         _WAY,
     ),
+    Equivalent(
+        "src/spgrad/ops/solves/incomplete.py",
+        "_side.find",
+        "found.keep(kept.ROWS, View(ptr, column, None, pattern.extent[1]))",
+        "pass",
+        "The view is found again from the pattern, in one pass more.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/shapes/diagonal.py",
+        "_embedded_pattern.by",
+        "return Placed(torch.cat([indices[:-1], row[None], col[None]]), None, 0)",
+        "return Placed(torch.cat([indices[:-1], row[None], col[None]]), None, 1)",
+        "Also sorts by the first dimension, in which the elements are in order.",
+    ),
+    Equivalent(
+        "src/spgrad/torch_protocol/func_transforms.py",
+        "_Call.forward",
+        "if any(step == 0 and size > 1 for step, size in zip(y.stride(), y.shape, strict=True)):",
+        "if any(step == 0 and size > 0 for step, size in zip(y.stride(), y.shape, strict=True)):",
+        "A copy of a result whose only dimensions of stride 0 have size 1 has the same elements.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/products/spgemm.py",
+        "_most_products",
+        "if entries == 0 or counts.numel() == 0:",
+        "if entries == 1 or counts.numel() == 0:",
+        "The products of one entry are no more than the entries of B, whose index dtype holds "
+        "them.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/solves/diagonals.py",
+        "triangle_by_diagonals",
+        "inverse = main[: A.pattern.matrix[0]].reciprocal_()",
+        "inverse = main[: A.pattern.matrix[1]].reciprocal_()",
+        "A triangular matrix that is solved with has as many rows as columns.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/shapes/repeat.py",
+        "_repeated_pattern.by",
+        "first_alone = all(n == 1 for n in times[1:split])",
+        "first_alone = all(n == 1 for n in times[0:split])",
+        "Where the first dimension alone is repeated, elements in order are sorted, and stay so.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/products/sampled.py",
+        "sampled_addmm",
+        "right = transposed_copy(x) if x.dim() == 2 else x.mT.reshape(items * n, k)",
+        "right = transposed_copy(x) if x.dim() == 1 else x.mT.reshape(items * n, k)",
+        _WAY,
+    ),
+    Equivalent(
+        "src/spgrad/data/neighbors.py",
+        "sample_neighbors",
+        "if square and not torch.equal(drawn.n_id[: nodes.numel()], nodes):",
+        "if square and not torch.equal(nodes, drawn.n_id[:nodes.numel()]):",
+        "Whether two tensors are equal does not depend on their order.",
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)

@@ -33,6 +33,8 @@ IN_PROCESSES = {
     ],
     "src/spgrad/torch_protocol/processes/": ["tests/torch_protocol/processes/test_collectives.py"],
     "src/spgrad/nn/sparsity/together": ["tests/nn/test_processes.py"],
+    # a part of it is for `distributed` alone
+    "src/spgrad/lowering/products/spmm": [f"{SHARDED}::test_as_in_one_process[numbers-2]"],
 }
 """Tests that execute files in processes of their own, which name no test: by how paths begin."""
 AT_IMPORT = 300  # tests of a change that is executed on import, when no test is running
