@@ -373,8 +373,8 @@ def _without_wrapper(index: torch.Tensor) -> torch.Tensor:
 def _same_tensor(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a is b:
         return True
-    if a.shape != b.shape or a.device != b.device or torch.compiler.is_compiling():
-        return False
+    if torch.compiler.is_compiling() or a.shape != b.shape or a.device != b.device:
+        return False  # a trace may not know the shapes
     if a.dtype != b.dtype:
         return torch.equal(a.to(torch.int64), b.to(torch.int64))
     if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
