@@ -10,6 +10,7 @@ from spgrad import testing
 
 OTHERS = {
     "elements": lambda: testing.random_sparse((4, 6), seed=5),
+    "as many elements": lambda: spgrad.from_dense(made().to_dense().flip(1)),
     "csc": lambda: made("csc"),
     "coo": lambda: made("coo"),
     "shape": lambda: testing.random_sparse((6, 4)),
@@ -21,6 +22,18 @@ def test_other_patterns_are_refused(case):
     A, other = made(), OTHERS[case]()
     with pytest.raises(spgrad.ArgumentValueError, match="of different patterns"):
         A.copy_(other)
+
+
+@pytest.mark.parametrize("case", OTHERS)
+@pytest.mark.parametrize("name", ["add", "sub", "add_", "sub_"])
+def test_values_of_other_patterns_are_not_added(name, case):
+    """In the calls that autograd and optimizers make, for which no joint pattern is found."""
+    A, other = made(), OTHERS[case]()
+    before = A.to_dense()
+    refused = pytest.raises(spgrad.ArgumentValueError, match="of different patterns")
+    with torch._C.DisableTorchFunctionSubclass(), refused:
+        getattr(torch.Tensor, name)(A, other)
+    assert torch.equal(A.to_dense(), before)
 
 
 def test_repeated_elements_that_would_be_rounded_one_by_one_are_refused():
