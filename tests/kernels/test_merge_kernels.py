@@ -8,6 +8,7 @@ import torch
 from operands import check
 
 from spgrad import kernels
+from spgrad.kernels import REFERENCES
 
 INDEX_DTYPES = [torch.int32, torch.int64]
 BIG = 60_000  # entries: enough for several threads
@@ -238,8 +239,8 @@ def test_results_own_their_memory(m, n, nse):
     valued = *a, vals[0], *b, vals[1]
     for name in ("union", "intersection"):
         for _ in range(2):  # in new memory, and in that of the results before
-            made = check(name, *a, *b)
-            for result in (*made, *check(f"{name}_values", *valued)[:2]):
+            made = *check(name, *a, *b), *check(f"{name}_values", *valued)[:2]
+            for result in (*made, *REFERENCES[name](*a, *b)):
                 assert result.is_contiguous()
                 assert result.untyped_storage().nbytes() == result.numel() * 8
     added = check("union_sum", *valued, False)
