@@ -38,6 +38,9 @@ IN_PROCESSES = {
 }
 """Tests that execute files in processes of their own, which name no test: by how paths begin."""
 AT_IMPORT = 300  # tests of a change that is executed on import, when no test is running
+NEAR = 10  # lines before and behind a change
+SELDOM = 50  # a line is seldom executed if at most one in so many of the tests executes it
+FIRST = 50  # tests that execute such a line near a change, and come before the others
 
 
 class Reach:
@@ -57,6 +60,9 @@ class Reach:
     def tests(self, change: Change) -> list[str]:
         """The tests that execute the changed lines, first one of each test function.
 
+        Time does not suffice for all tests of a line that most of the suite executes. So some
+        come before the others that also execute a line near it that few execute, as a refusal is.
+
         For a line that only an import executes: some of the tests that execute the file.
         """
         started = [
@@ -69,7 +75,11 @@ class Reach:
         first, last = change.lines
         found = {t for line in range(first, last + 1) for t in lines.get(line, ())}
         if found:
-            return [*_in_turns(found, change.file), *started]
+            near = [set(lines.get(i, ())) & found for i in range(first - NEAR, last + NEAR + 1)]
+            rare = sorted((some for some in near if len(some) * SELDOM <= len(found)), key=len)
+            quick = [t for some in rare for t in sorted(some) if not t.startswith(SLOW)]
+            order = [*dict.fromkeys(quick)][:FIRST] + _in_turns(found, change.file)
+            return [*dict.fromkeys(order), *started]
         within = {t for tests in lines.values() for t in tests}
         return [*_in_turns(within, change.file)[:AT_IMPORT], *started]
 

@@ -5,9 +5,11 @@ import inspect
 import subprocess
 import sys
 
+import coverage
 import pytest
 
 from mutants import __main__ as command
+from mutants import reach
 from mutants.changes import changes
 from mutants.equivalent import EQUIVALENT
 from mutants.reach import IN_PROCESSES
@@ -122,6 +124,25 @@ def test_equivalent_changes_are_changes_still():
     known = {(c.file, c.function, c.was, c.becomes) for c in command.all_changes()}
     assert [entry for entry in EQUIVALENT if entry[:4] not in known] == []
     assert all(len(entry.why) > 20 for entry in EQUIVALENT)
+
+
+def test_the_tests_of_a_refusal_near_a_change_come_first(tmp_path, monkeypatch):
+    """Time may not suffice for the others, if most of the suite executes the line."""
+    path = tmp_path / "src/spgrad/file.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(SOURCE)
+    monkeypatch.setattr(reach, "ROOT", tmp_path)
+    line = 1 + next(i for i, text in enumerate(SOURCE.splitlines()) if "if not a" in text)
+    data = coverage.CoverageData(str(tmp_path / "data"))
+    for i in range(100):
+        data.set_context(f"tests/test_a.py::test_{i}|run")
+        data.add_lines({str(path): [line, line + 1] if i == 70 else [line]})
+    data.write()
+    found = reach.Reach(tmp_path / "data", tmp_path)
+    change = next(c for c in changes("src/spgrad/file.py", SOURCE.encode()) if line in c.lines)
+    tests = found.tests(change)
+    assert tests[0] == "tests/test_a.py::test_70"
+    assert sorted(tests) == sorted(f"tests/test_a.py::test_{i}" for i in range(100))
 
 
 def test_tests_that_start_processes_are_there():
