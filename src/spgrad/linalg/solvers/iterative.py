@@ -364,7 +364,7 @@ def _checked(
     wrong = checked & ~(squares <= bounds)  # NaN is wrong too
     if bool(wrong.any()):
         wrong &= ~(squares <= problem.rounding(found.x).minimum((LARGEST * norms) ** 2))
-    return claimed | (near > wrong), squares, claimed & wrong
+    return claimed | (near & ~wrong), squares, claimed & wrong
 
 
 def _require_squares(problem: Problem, norms: torch.Tensor) -> None:

@@ -48,10 +48,10 @@ class Branches {
   // Whether so few of the branches that were observed last would be mispredicted that no other way
   // is faster.
   //
-  // Of 129 pairs of patterns on an AMD EPYC with Zen 4, branches take 0.34 to 0.9 of the time of
-  // every other way where this holds (once 1.06), and elsewhere 0.9 to 1.7 times as long, with
-  // four exceptions. By a fit they take 0.8 ns for an entry, 4 for a line and 6.6 for a surprise,
-  // and the other ways 2.2, 7.7 and 1.3.
+  // Of 123 pairs of patterns on an AMD EPYC with Zen 4, branches take 0.34 to 1.0 of the time of
+  // every other way where this holds, and elsewhere 0.9 to 1.7 times as long, with three
+  // exceptions. By a fit they take 0.8 ns for an entry, 4 for a line and 6.6 for a surprise, and
+  // the other ways 2.2, 7.7 and 1.3.
   bool predictable() const { return surprises_ * 8 <= entries_ * 2 + lines_ * 3; }
 
  private:

@@ -14,7 +14,8 @@
 namespace spgrad {
 
 // Entries of both operands that are merged at a time: whole lines, or a part of one line. The
-// elements stay in the first-level cache until the caller has read them.
+// elements stay in the first-level cache until the taker has read them; a merge by branches writes
+// its elements to their places.
 //
 // A key is the index of an entry, and of whole lines also the number of the line in its upper bits,
 // so that no branch depends on the end of a line. There are two ways to merge the keys. By steps,

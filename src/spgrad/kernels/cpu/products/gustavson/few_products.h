@@ -54,7 +54,8 @@ class FewProducts {
 
  private:
   using sum_t = accumulate_t<scalar_t>;
-  // In the products of complex numbers, the compiler chooses what it fuses.
+  // The compiler fuses complex products in another way here than where a known pattern is filled,
+  // so their last bits would differ.
   static constexpr bool kReal = Lane<sum_t>::count == 1;
   // 32 bytes of values: stores of 64 bytes mostly cross a cache line.
   static constexpr int64_t kTogether = std::min<int64_t>(8, 32 / sizeof(sum_t));
@@ -87,7 +88,8 @@ class FewProducts {
   // Counts, for the products of kVectors registers, how many columns are less.
   template <int kBytes, int kVectors>
   SPGRAD_INLINE void count_less(int64_t count) {
-    // not wider than most stores of list_products: such a load would wait for the cache
+    // 64 bytes take longer: list_products stores fewer at a time, and a load that is wider than the
+    // stores before it waits until these reach the cache
     constexpr int kLanes = std::min(kBytes, 32) / sizeof(int32_t);
     if constexpr (kVectors * kLanes < kMost) {
       if (count > kVectors * kLanes) return count_less<kBytes, 2 * kVectors>(count);
