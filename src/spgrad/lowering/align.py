@@ -75,8 +75,9 @@ def add_aligned(A: SparseTensor, B: SparseTensor, fn: Callable[..., torch.Tensor
     return on_pattern(call(fn, aligned.a, aligned.b), aligned.pattern)
 
 
-def _union_sum(minus: bool, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return kernels.union_sum(*operands, minus)
+def _union_sum(minus: bool, *operands: Any) -> tuple[torch.Tensor, ...]:
+    *lines_and_values, ordered = operands
+    return kernels.union_sum(*lines_and_values, minus, ordered)
 
 
 def _in_one_layout(
@@ -131,6 +132,7 @@ class _MergeOperands(NamedTuple):
     """The lines of two patterns, in one dtype, as the kernels take them."""
 
     operands: tuple[torch.Tensor, ...]  # pointers and indices of a, then of b
+    ordered: bool  # whether the indices of each line are known to ascend
     linear: bool  # whether each is one line of linear indices
 
 
@@ -141,7 +143,7 @@ def _lines(a: Pattern, b: Pattern) -> _MergeOperands:
     dtype = torch.promote_types(lines[0].dtype, lines[2].dtype)
     dtype = index_dtype(dtype, (a.nse + b.nse,))
     lines = [t if t.dtype == dtype else t.to(dtype) for t in lines]
-    return _MergeOperands(tuple(t.contiguous() for t in lines), linear)
+    return _MergeOperands(tuple(t.contiguous() for t in lines), a.ordered and b.ordered, linear)
 
 
 def _joins_lines(pattern: Pattern) -> bool:
@@ -174,8 +176,9 @@ def _merged_with_values(
     """
     if values is None or vals[0].dtype != vals[1].dtype or wants_grad(*vals):
         return None
-    (ptr_a, idx_a, ptr_b, idx_b), linear = _lines(a, b)
-    ptr, idx, *ready[:] = values(ptr_a, idx_a, plain(vals[0]), ptr_b, idx_b, plain(vals[1]))
+    (ptr_a, idx_a, ptr_b, idx_b), ordered, linear = _lines(a, b)
+    made = values(ptr_a, idx_a, plain(vals[0]), ptr_b, idx_b, plain(vals[1]), ordered)
+    ptr, idx, *ready[:] = made
     old = weakref.ref(a), weakref.ref(b)
     found: list[torch.Tensor] = []
 
@@ -185,7 +188,8 @@ def _merged_with_values(
             assert a is not None
             assert b is not None
             with lasting(*a.indices, *b.indices):
-                found.extend(joint.merge(*_lines(a, b).operands)[2:4])
+                operands, ordered, _ = _lines(a, b)
+                found.extend(joint.merge(*operands, ordered)[2:4])
         return found[operand]
 
     gathers = Gather(partial(entries, 0), a.nse), Gather(partial(entries, 1), b.nse)
@@ -193,8 +197,8 @@ def _merged_with_values(
 
 
 def _merged(merge: Any, a: Pattern, b: Pattern) -> _Joint:
-    operands, linear = _lines(a, b)
-    ptr, idx, from_a, from_b, to_a, to_b = merge(*operands)
+    operands, ordered, linear = _lines(a, b)
+    ptr, idx, from_a, from_b, to_a, to_b = merge(*operands, ordered)
     gathers = Gather(from_a, a.nse, place=to_a), Gather(from_b, b.nse, place=to_b)
     return _Joint(_joined_pattern(a, b, ptr, idx, linear), gathers)
 

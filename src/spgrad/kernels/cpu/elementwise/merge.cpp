@@ -225,11 +225,11 @@ void with_operands(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b
 }
 
 template <bool kUnion>
-Merged merge_op(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b,
-                const Tensor& idx_b) {
+Merged merge_op(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b, const Tensor& idx_b,
+                bool ordered) {
   Merged merged;
   with_operands(ptr_a, idx_a, ptr_b, idx_b, [&]<class index_t>() {
-    const Ascending<index_t> a(ptr_a, idx_a), b(ptr_b, idx_b);
+    const Ascending<index_t> a(ptr_a, idx_a, ordered), b(ptr_b, idx_b, ordered);
     if (identical(a, b)) {
       merged = copied<index_t>(ptr_a, idx_a);
       return;
@@ -256,12 +256,13 @@ void check_values(const Tensor& idx_a, const Tensor& val_a, const Tensor& idx_b,
 
 template <bool kUnion>
 MergedValues merge_values_op(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& val_a,
-                             const Tensor& ptr_b, const Tensor& idx_b, const Tensor& val_b) {
+                             const Tensor& ptr_b, const Tensor& idx_b, const Tensor& val_b,
+                             bool ordered) {
   check_values(idx_a, val_a, idx_b, val_b);
   MergedValues merged;
   with_operands(ptr_a, idx_a, ptr_b, idx_b, [&]<class index_t>() {
     dispatch_size(val_a.element_size(), [&]<class T>() {
-      const Ascending<index_t> a(ptr_a, idx_a), b(ptr_b, idx_b);
+      const Ascending<index_t> a(ptr_a, idx_a, ordered), b(ptr_b, idx_b, ordered);
       const Operand<index_t, T> of_a{a, static_cast<const T*>(val_a.const_data_ptr())};
       const Operand<index_t, T> of_b{b, static_cast<const T*>(val_b.const_data_ptr())};
       merged = merge_kept<kUnion>(of_a, of_b, ptr_a, val_a, false);
@@ -273,14 +274,14 @@ MergedValues merge_values_op(const Tensor& ptr_a, const Tensor& idx_a, const Ten
 using Sum = std::tuple<Tensor, Tensor, Tensor>;
 
 Sum union_sum_op(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& val_a, const Tensor& ptr_b,
-                 const Tensor& idx_b, const Tensor& val_b, bool minus) {
+                 const Tensor& idx_b, const Tensor& val_b, bool minus, bool ordered) {
   check_values(idx_a, val_a, idx_b, val_b);
   Sum found;
   with_operands(ptr_a, idx_a, ptr_b, idx_b, [&]<class index_t>() {
     dispatch_value(val_a.scalar_type(), [&]<class scalar_t>() {
       dispatch_size(sizeof(scalar_t), [&]<class T>() {
         if constexpr (sizeof(T) == sizeof(scalar_t)) {
-          const Ascending<index_t> a(ptr_a, idx_a), b(ptr_b, idx_b);
+          const Ascending<index_t> a(ptr_a, idx_a, ordered), b(ptr_b, idx_b, ordered);
           const Operand<index_t, T> of_a{a, static_cast<const T*>(val_a.const_data_ptr())};
           const Operand<index_t, T> of_b{b, static_cast<const T*>(val_b.const_data_ptr())};
           Tensor ptr = empty(ptr_a, {a.m + 1});

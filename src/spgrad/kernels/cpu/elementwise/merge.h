@@ -19,12 +19,13 @@ namespace spgrad {
 template <class index_t>
 class Ascending {
  public:
-  Ascending(const Tensor& ptr_of, const Tensor& idx_of)
+  // `ordered` says that the lines ascend; then they are not looked at.
+  Ascending(const Tensor& ptr_of, const Tensor& idx_of, bool ordered)
       : ptr(data<index_t>(ptr_of)),
         idx(data<index_t>(idx_of)),
         m(ptr_of.size(0) - 1),
         nse(ptr[ptr_of.size(0) - 1]) {
-    if (!lines_ascend<true>(ptr, idx, m)) sort();
+    if (!ordered && !lines_ascend<true>(ptr, idx, m)) sort();
   }
 
   const index_t *ptr, *idx;

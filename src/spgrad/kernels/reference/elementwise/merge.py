@@ -12,7 +12,9 @@ from spgrad.kernels.reference.layouts.coalesce import coalesce, in_order
 _Merged = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
-def _fake_merge(ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor) -> _Merged:
+def _fake_merge(
+    ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor, ordered: bool = False
+) -> _Merged:
     size = torch.library.get_ctx().new_dynamic_size()
     idx, from_a, from_b = (idx_a.new_empty(size) for _ in range(3))
     to_a, to_b = torch.empty_like(idx_a), torch.empty_like(idx_b)
@@ -32,11 +34,13 @@ def _entries(ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor) -> Tens
 
 
 @kernel(
-    "union(Tensor ptr_a, Tensor idx_a, Tensor ptr_b, Tensor idx_b)"
+    "union(Tensor ptr_a, Tensor idx_a, Tensor ptr_b, Tensor idx_b, bool ordered=False)"
     " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     fake=_fake_merge,
 )
-def union(ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor) -> _Merged:
+def union(
+    ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor, ordered: bool = False
+) -> _Merged:
     """The elements of every line that a or b has, and where they come from.
 
     The entries of a line may stand in any order; in one operand none repeats.
@@ -46,6 +50,8 @@ def union(ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor) -> _Merged
         idx_a: Index of every entry of a (nse_a,), from 0 to 2^62.
         ptr_b: Line pointers of b (m + 1,).
         idx_b: Index of every entry of b (nse_b,).
+        ordered: The indices of each line of both ascend. A kernel then need not look at them
+            before it merges, and its results are not defined if they do not.
 
     Returns:
         The line pointers (m + 1,) and ascending indices (u,) of the union; for each of its
@@ -69,11 +75,13 @@ def union(ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor) -> _Merged
 
 
 @kernel(
-    "intersection(Tensor ptr_a, Tensor idx_a, Tensor ptr_b, Tensor idx_b)"
+    "intersection(Tensor ptr_a, Tensor idx_a, Tensor ptr_b, Tensor idx_b, bool ordered=False)"
     " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     fake=_fake_merge,
 )
-def intersection(ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor) -> _Merged:
+def intersection(
+    ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor, ordered: bool = False
+) -> _Merged:
     """The elements of every line that a and b have, and where they come from.
 
     Operands and results are those of `union`, except that an element always has an entry of a
@@ -101,7 +109,13 @@ _MergedValues = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def _fake_merge_values(
-    ptr_a: Tensor, idx_a: Tensor, val_a: Tensor, ptr_b: Tensor, idx_b: Tensor, val_b: Tensor
+    ptr_a: Tensor,
+    idx_a: Tensor,
+    val_a: Tensor,
+    ptr_b: Tensor,
+    idx_b: Tensor,
+    val_b: Tensor,
+    ordered: bool = False,
 ) -> _MergedValues:
     ptr, idx, *_ = _fake_merge(ptr_a, idx_a, ptr_b, idx_b)
     return ptr, idx, val_a.new_empty(idx.shape), val_b.new_empty(idx.shape)
@@ -109,11 +123,17 @@ def _fake_merge_values(
 
 @kernel(
     "union_values(Tensor ptr_a, Tensor idx_a, Tensor val_a, Tensor ptr_b, Tensor idx_b,"
-    " Tensor val_b) -> (Tensor, Tensor, Tensor, Tensor)",
+    " Tensor val_b, bool ordered=False) -> (Tensor, Tensor, Tensor, Tensor)",
     fake=_fake_merge_values,
 )
 def union_values(
-    ptr_a: Tensor, idx_a: Tensor, val_a: Tensor, ptr_b: Tensor, idx_b: Tensor, val_b: Tensor
+    ptr_a: Tensor,
+    idx_a: Tensor,
+    val_a: Tensor,
+    ptr_b: Tensor,
+    idx_b: Tensor,
+    val_b: Tensor,
+    ordered: bool = False,
 ) -> _MergedValues:
     """The elements of every line that a or b has, and the value of each in a and in b.
 
@@ -128,13 +148,13 @@ def union_values(
 
 
 def _fake_union_sum(*operands: Tensor | bool) -> tuple[Tensor, Tensor, Tensor]:
-    *tensors, _minus = operands
+    tensors = operands[:6]
     return _fake_merge_values(*tensors)[:3]  # type: ignore[arg-type]
 
 
 @kernel(
     "union_sum(Tensor ptr_a, Tensor idx_a, Tensor val_a, Tensor ptr_b, Tensor idx_b, Tensor val_b,"
-    " bool minus) -> (Tensor, Tensor, Tensor)",
+    " bool minus, bool ordered=False) -> (Tensor, Tensor, Tensor)",
     fake=_fake_union_sum,
 )
 def union_sum(
@@ -145,6 +165,7 @@ def union_sum(
     idx_b: Tensor,
     val_b: Tensor,
     minus: bool,
+    ordered: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The elements of every line that a or b has, and their values in a + b or, if `minus`, a - b.
 
@@ -159,11 +180,17 @@ def union_sum(
 
 @kernel(
     "intersection_values(Tensor ptr_a, Tensor idx_a, Tensor val_a, Tensor ptr_b, Tensor idx_b,"
-    " Tensor val_b) -> (Tensor, Tensor, Tensor, Tensor)",
+    " Tensor val_b, bool ordered=False) -> (Tensor, Tensor, Tensor, Tensor)",
     fake=_fake_merge_values,
 )
 def intersection_values(
-    ptr_a: Tensor, idx_a: Tensor, val_a: Tensor, ptr_b: Tensor, idx_b: Tensor, val_b: Tensor
+    ptr_a: Tensor,
+    idx_a: Tensor,
+    val_a: Tensor,
+    ptr_b: Tensor,
+    idx_b: Tensor,
+    val_b: Tensor,
+    ordered: bool = False,
 ) -> _MergedValues:
     """The elements of every line that a and b have, and their values; as `union_values`."""
     ptr, idx, from_a, from_b, _, _ = intersection(ptr_a, idx_a, ptr_b, idx_b)
