@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from samples import drawn, made_by_spgrad
 
+import spgrad
 from spgrad import support, testing
 
 F64 = torch.float64
@@ -123,3 +124,15 @@ def test_products_with_batches_are_contiguous():
     ):
         assert y.is_contiguous()
         testing.assert_close(y, wanted)
+
+
+@pytest.mark.parametrize("factors", [(1, 1), (2.5, 1), (1, 0), (0, 0.5), (-1, 2.0), (True, True)])
+@pytest.mark.parametrize("shape", [(4, 3), (3,), (4, 1), ()], ids=str)
+def test_the_input_of_addmm_stays_as_it_is(shape, factors):
+    dense = torch.rand(4, 5, dtype=torch.float64) * (torch.rand(4, 5) < 0.5)
+    x, given = torch.rand(5, 3).double(), torch.rand(shape).double()
+    A, before, (alpha, beta) = spgrad.from_dense(dense), given.clone(), factors
+    wanted = torch.addmm(given, dense, x, alpha=alpha, beta=beta)
+    for _ in range(2):
+        torch.testing.assert_close(torch.addmm(given, A, x, alpha=alpha, beta=beta), wanted)
+    assert torch.equal(given, before)

@@ -16,6 +16,7 @@ from spgrad.lowering.operands import (
     require_rank,
     shape_of,
 )
+from spgrad.lowering.products.spmm import wants_grad
 from spgrad.ops.elementwise.binary import Number, add, mul
 from spgrad.ops.layouts.dense import to_dense
 from spgrad.ops.products.matmul import product
@@ -169,8 +170,11 @@ def _require_addend(input: torch.Tensor, shape: tuple[int, ...], **operand: torc
     """Refuses what can't be added to a product of this shape, before that is computed."""
     dense_operand("input", input)
     checks.require_numeric("input", input)
-    checks.require_same_device(**operand, input=input)
-    checks.require_same_dtype(**operand, input=input)
+    (of,) = map(checks.values_of, operand.values())
+    if input.device != of.device:
+        checks.require_same_device(**operand, input=input)
+    if input.dtype != of.dtype:
+        checks.require_same_dtype(**operand, input=input)
     if input.shape == shape:
         return
     try:
@@ -184,9 +188,14 @@ def _require_addend(input: torch.Tensor, shape: tuple[int, ...], **operand: torc
 def _weighted_plus(
     input: torch.Tensor, y: torch.Tensor, beta: Number, alpha: Number
 ) -> torch.Tensor:
-    """beta input + alpha y in the shape of y."""
+    """beta input + alpha y in the shape of y, which is a new tensor."""
     if isinstance(y, SparseTensor):
         y = to_dense(y)
+    if type(input) is torch.Tensor and not wants_grad(y, input):  # y becomes the result
+        y = y if alpha == 1 else y.mul_(alpha)
+        if beta == 0:
+            return y
+        return y.add_(input) if beta == 1 else y.add_(input, alpha=beta)
     if alpha != 1:
         y = y * alpha
     if beta == 0:
