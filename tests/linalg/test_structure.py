@@ -1,5 +1,7 @@
 """is_symmetric, is_hermitian and connected_components."""
 
+import functools
+
 import pytest
 import scipy.sparse.csgraph
 import torch
@@ -72,3 +74,16 @@ def test_connected_components_of_little_and_of_others():
     ]:
         with pytest.raises(kind, match=rf"spgrad\.connected_components: .*{says}"):
             spgrad.connected_components(*wrong)
+
+
+def test_graphs_beyond_int32_are_refused():
+    """SciPy's functions of graphs have 32-bit indices, in which larger numbers would wrap."""
+    n = 2**31
+    A = spgrad.sparse_coo_tensor([[0, n - 1], [n - 1, 0]], [1.0, 1.0], (n, n), is_coalesced=True)
+    partition = functools.partial(spgrad.data.partition, parts=2)
+    orders = (spgrad.reverse_cuthill_mckee, spgrad.locality_order)
+    for function in (spgrad.connected_components, *orders, partition):
+        with pytest.raises(ValueError, match=rf"has {n} rows and 2 elements.*nodes = "):
+            function(A)
+    nodes = A.coo_indices().unique()
+    assert spgrad.connected_components(A[nodes][:, nodes])[0] == 1

@@ -164,7 +164,8 @@ def partition(A: SparseTensor, parts: int, *, weights: torch.Tensor | None = Non
         O(nse) on average, by METIS.
 
     Raises:
-        ValueError: `A` is not square, `parts` is below 1, or `weights` are not as above.
+        ValueError: `A` is not square, or has more than 2^31 - 1 rows or elements; `parts` is below
+            1, or `weights` are not as above.
         ImportError: pymetis or SciPy is not installed; the extra is ``spgrad[order]``.
 
     Source:

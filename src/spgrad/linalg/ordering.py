@@ -37,7 +37,7 @@ def reverse_cuthill_mckee(A: torch.Tensor) -> torch.Tensor:
 
     Raises:
         TypeError: `A` is not sparse.
-        ValueError: `A` is not square, or no matrix.
+        ValueError: `A` is not square, no matrix, or has more than 2^31 - 1 rows or elements.
         NotImplementedError: `A` has dense dimensions.
         ImportError: SciPy is not installed.
 
@@ -84,7 +84,8 @@ def locality_order(A: torch.Tensor, size: int = 1024) -> torch.Tensor:
 
     Raises:
         TypeError: `A` is not sparse, or `size` is not an int.
-        ValueError: `A` is not square, or no matrix; `size` is less than 1.
+        ValueError: `A` is not square, no matrix, or has more than 2^31 - 1 rows or elements;
+            `size` is less than 1.
         NotImplementedError: `A` has dense dimensions.
         ImportError: SciPy or pymetis is not installed.
 

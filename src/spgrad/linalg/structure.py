@@ -97,7 +97,8 @@ def connected_components(A: torch.Tensor, connection: str = "weak") -> tuple[int
 
     Raises:
         TypeError: `A` is not sparse.
-        ValueError: `A` is not a square matrix, or `connection` is neither of the two.
+        ValueError: `A` is not a square matrix, or has more than 2^31 - 1 rows or elements;
+            `connection` is neither of the two.
         NotImplementedError: `A` has dense dimensions.
         ImportError: SciPy is not installed.
 
@@ -137,7 +138,14 @@ def require_square(M: SparseTensor) -> None:
 
 
 def graph_of(M: SparseTensor) -> Any:
-    """The pattern of a square matrix, as a SciPy matrix of ones."""
+    """The pattern of a square matrix, as a SciPy matrix of ones; refused beyond int32."""
+    n, elements = M._pattern.matrix[0], M._pattern.elements
+    if max(n, elements) > torch.iinfo(torch.int32).max:  # SciPy's graph functions take no int64
+        raise ArgumentValueError(
+            f"`A` has {n} rows and {elements} elements; SciPy's functions of graphs accept at most "
+            "2^31 - 1 of each. Work on a part A[nodes][:, nodes], such as "
+            "nodes = A.coo_indices().unique(), the nodes with edges."
+        )
     import numpy as np
     from scipy.sparse import csr_array
 
