@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad.core import checks
+from spgrad.core import checks, kept
 from spgrad.core.construct import (
     Options,
     index_tensor,
@@ -258,6 +258,8 @@ def _build(
         dense_dim=len(parts.dense),
         blocksize=(block[0], block[1]) if parts.block else None,
     )
+    if check:
+        pattern.keep(kept.ASCENDING, True)
     stored = vals.reshape(pattern.values_shape) if parts.batch else vals
     return leaf(stored, pattern, options.requires_grad)
 

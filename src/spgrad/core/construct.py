@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad.core import checks
+from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern, reaching
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
@@ -126,7 +126,8 @@ def coo_leaf(
     if is_coalesced is None:
         is_coalesced = idx.shape[1] < 2  # up to one element is always sorted
     ordered = is_coalesced
-    if wants_check(options, idx):
+    check = wants_check(options, idx)
+    if check:
         sparse = shape[: idx.shape[0]]
         ordered = checks.require_coordinates(idx, sparse, arg, coalesced=is_coalesced)
         if is_coalesced and not ordered:
@@ -142,6 +143,8 @@ def coo_leaf(
         coalesced=is_coalesced,
         ordered=ordered,
     )
+    if check and ordered:
+        pattern.keep(kept.ASCENDING, True)
     return leaf(vals, pattern, options.requires_grad)
 
 

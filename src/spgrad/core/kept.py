@@ -52,6 +52,9 @@ BLOCK_ROWS = Key("block_rows")
 BLOCK_COLS = Key("block_cols")
 """The matrix of blocks by columns: a `View` that counts in blocks."""
 
+ASCENDING = Key("ascending")
+"""True where the indices were looked at, or a kernel made them: those of each line ascend."""
+
 GIVEN = Key("given")
 """The keys of the views that compiled code takes beside the indices. Others, which it derives, are
 no part of its results: torch counts these in a run that has not derived as many."""

@@ -143,7 +143,8 @@ def _lines(a: Pattern, b: Pattern) -> _MergeOperands:
     dtype = torch.promote_types(lines[0].dtype, lines[2].dtype)
     dtype = index_dtype(dtype, (a.nse + b.nse,))
     lines = [t if t.dtype == dtype else t.to(dtype) for t in lines]
-    return _MergeOperands(tuple(t.contiguous() for t in lines), a.ordered and b.ordered, linear)
+    ordered = all(p.derived(kept.ASCENDING) for p in (a, b))
+    return _MergeOperands(tuple(t.contiguous() for t in lines), ordered, linear)
 
 
 def _joins_lines(pattern: Pattern) -> bool:
@@ -208,7 +209,9 @@ def _joined_pattern(
 ) -> Pattern:
     """The pattern, in the layout of a, of the lines that a kernel made of those of a and b."""
     if not linear:
-        return of_lines(a, tuple(a.shape), ptr, idx)
+        found = of_lines(a, tuple(a.shape), ptr, idx)
+        found.keep(kept.ASCENDING, True)
+        return found
     spec = a.spec._replace(coalesced=True, ordered=True)
     index = torch.promote_types(a.indices[0].dtype, b.indices[0].dtype)
     along = unraveled(idx, tuple(a.shape[: a.sparse_dim]))
@@ -217,6 +220,7 @@ def _joined_pattern(
         indices[d] = index_along
     found = Pattern.from_spec(spec, a.shape, (indices,))
     found.keep(kept.LINEAR, idx)
+    found.keep(kept.ASCENDING, True)
     return found
 
 

@@ -371,3 +371,17 @@ def test_results_do_not_depend_on_the_number_of_threads():
     one = results()
     torch.set_num_threads(2)
     assert all(torch.equal(a, b) for a, b in zip(one, results(), strict=True))
+
+
+@pytest.mark.parametrize("nse", [2, 50, 5000, 100_000])
+def test_indices_that_nobody_looked_at_may_be_unsorted(nse):
+    """A merge takes no word for the order of indices that the constructor did not check."""
+    half = torch.randperm(2 * nse)[:nse]
+    ptr, idx = torch.tensor([0, nse, 2 * nse]), torch.cat([half, half.flip(0)])
+    values, size = torch.ones(2 * nse), (2, 2 * nse)
+    A = spgrad.sparse_csr_tensor(ptr, idx, values, size, check_invariants=False)
+    other = torch.randperm(2 * nse)[:nse].sort().values
+    B = spgrad.sparse_csr_tensor(ptr, torch.cat([other, other]), values, size)
+    for C, D in ((A, B), (B, A), (A, A.clone())):
+        assert torch.equal((C + D).to_dense(), C.to_dense() + D.to_dense())
+        assert torch.equal((C * D).to_dense(), C.to_dense() * D.to_dense())
