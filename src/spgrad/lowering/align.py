@@ -230,7 +230,7 @@ def _on_same(a: Pattern) -> _Joint:
 
 def _on_equal(a: Pattern, b: Pattern) -> _Joint | None:
     """The pattern of a if b has the same elements in the same order, otherwise None."""
-    return _on_same(a) if a.same_as(b) else None
+    return _on_same(a) if _same_in_every_pass(a, b) else None
 
 
 def asks_device(a: Pattern | torch.Tensor) -> bool:
@@ -247,7 +247,16 @@ def readable(t: torch.Tensor) -> bool:
 
 def known_as_same(a: Pattern, b: Pattern) -> bool:
     """Whether two patterns are known to be the same without asking a device."""
-    return a is b or (not asks_device(a) and a.same_as(b))
+    return a is b or (not asks_device(a) and _same_in_every_pass(a, b))
+
+
+def _same_in_every_pass(a: Pattern, b: Pattern) -> bool:
+    """`Pattern.same_as`, which a trace can't use for the choice of a result's pattern.
+
+    Operands that share their indices have one tensor of them in some passes of torch.compile, and
+    two in others, and all passes have to find a result with the same inner tensors.
+    """
+    return a is b or (not torch.compiler.is_compiling() and a.same_as(b))
 
 
 def _on_all(found: _Joint, a: Pattern, b: Pattern) -> _Joint:

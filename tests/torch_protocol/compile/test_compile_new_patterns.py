@@ -108,6 +108,25 @@ def test_a_new_pattern_is_returned_beside_a_product(first):
     torch.testing.assert_close(got, grad)
 
 
+OF_TWO = {
+    "sum": lambda A, B: A + B,
+    "product": lambda A, B: A * B,
+    "greatest": lambda A, B: spgrad.maximum(A, -B),
+    "where": lambda A, B: spgrad.where(A > 0, A, B),
+    "scaled_sum": lambda A, B: spgrad.addcmul(A, A, B),
+}
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr", "bsc"])
+@pytest.mark.parametrize("name", OF_TWO)
+def test_operands_that_share_their_pattern(name, layout):
+    """A sparse result has a pattern of its own, so other operands of that size may follow."""
+    whole = torch.compile(OF_TWO[name], fullgraph=True, backend="aot_eager")
+    A = made(layout, (6, 6), seed=1).detach()
+    compare(whole, OF_TWO[name], A, spgrad.from_values(2 * A.values().sin(), A))
+    compare(whole, OF_TWO[name], A, A.flip(1))
+
+
 COUNTED = {
     "nse": lambda A: A.tril().nse,
     "nse_of_coo": lambda A: spgrad.prune(A.to_sparse_coo(), 0.5).nse,
