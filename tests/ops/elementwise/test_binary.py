@@ -374,8 +374,8 @@ def test_results_do_not_depend_on_the_number_of_threads():
 
 
 @pytest.mark.parametrize("nse", [2, 50, 5000, 100_000])
-def test_indices_that_nobody_looked_at_may_be_unsorted(nse):
-    """A merge takes no word for the order of indices that the constructor did not check."""
+def test_unchecked_indices_may_be_unsorted(nse):
+    """Merges look at the order of indices that the constructor did not check."""
     half = torch.randperm(2 * nse)[:nse]
     ptr, idx = torch.tensor([0, nse, 2 * nse]), torch.cat([half, half.flip(0)])
     values, size = torch.ones(2 * nse), (2, 2 * nse)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -108,15 +110,8 @@ def intersection(
 _MergedValues = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def _fake_merge_values(
-    ptr_a: Tensor,
-    idx_a: Tensor,
-    val_a: Tensor,
-    ptr_b: Tensor,
-    idx_b: Tensor,
-    val_b: Tensor,
-    ordered: bool = False,
-) -> _MergedValues:
+def _fake_merge_values(*operands: Any) -> _MergedValues:
+    ptr_a, idx_a, val_a, ptr_b, idx_b, val_b = operands[:6]
     ptr, idx, *_ = _fake_merge(ptr_a, idx_a, ptr_b, idx_b)
     return ptr, idx, val_a.new_empty(idx.shape), val_b.new_empty(idx.shape)
 
@@ -147,9 +142,8 @@ def union_values(
     return ptr, idx, take(val_a, from_a), take(val_b, from_b)
 
 
-def _fake_union_sum(*operands: Tensor | bool) -> tuple[Tensor, Tensor, Tensor]:
-    tensors = operands[:6]
-    return _fake_merge_values(*tensors)[:3]  # type: ignore[arg-type]
+def _fake_union_sum(*operands: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return _fake_merge_values(*operands)[:3]
 
 
 @kernel(
@@ -157,16 +151,7 @@ def _fake_union_sum(*operands: Tensor | bool) -> tuple[Tensor, Tensor, Tensor]:
     " bool minus, bool ordered=False) -> (Tensor, Tensor, Tensor)",
     fake=_fake_union_sum,
 )
-def union_sum(
-    ptr_a: Tensor,
-    idx_a: Tensor,
-    val_a: Tensor,
-    ptr_b: Tensor,
-    idx_b: Tensor,
-    val_b: Tensor,
-    minus: bool,
-    ordered: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
+def union_sum(*operands: Any) -> tuple[Tensor, Tensor, Tensor]:
     """The elements of every line that a or b has, and their values in a + b or, if `minus`, a - b.
 
     Operands are those of `union_values`; values are of any dtype but bool.
@@ -174,7 +159,8 @@ def union_sum(
     Returns:
         The line pointers (m + 1,) and ascending indices (u,) of the union, and the values (u,).
     """
-    ptr, idx, of_a, of_b = union_values(ptr_a, idx_a, val_a, ptr_b, idx_b, val_b)
+    minus = operands[6]
+    ptr, idx, of_a, of_b = union_values(*operands[:6])
     return ptr, idx, of_a - of_b if minus else of_a + of_b
 
 
@@ -183,16 +169,9 @@ def union_sum(
     " Tensor val_b, bool ordered=False) -> (Tensor, Tensor, Tensor, Tensor)",
     fake=_fake_merge_values,
 )
-def intersection_values(
-    ptr_a: Tensor,
-    idx_a: Tensor,
-    val_a: Tensor,
-    ptr_b: Tensor,
-    idx_b: Tensor,
-    val_b: Tensor,
-    ordered: bool = False,
-) -> _MergedValues:
+def intersection_values(*operands: Any) -> _MergedValues:
     """The elements of every line that a and b have, and their values; as `union_values`."""
+    ptr_a, idx_a, val_a, ptr_b, idx_b, val_b = operands[:6]
     ptr, idx, from_a, from_b, _, _ = intersection(ptr_a, idx_a, ptr_b, idx_b)
     return ptr, idx, val_a[from_a], val_b[from_b]
 
