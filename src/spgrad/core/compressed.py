@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad.core import checks, kept
+from spgrad.core import checks
 from spgrad.core.construct import (
     Options,
     index_tensor,
@@ -259,7 +259,7 @@ def _build(
         blocksize=(block[0], block[1]) if parts.block else None,
     )
     if check:
-        pattern.keep(kept.ASCENDING, True)
+        pattern.ascending()
     stored = vals.reshape(pattern.values_shape) if parts.batch else vals
     return leaf(stored, pattern, options.requires_grad)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad.core import checks, kept
+from spgrad.core import checks
 from spgrad.core.pattern import Pattern, reaching
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
@@ -144,7 +144,7 @@ def coo_leaf(
         ordered=ordered,
     )
     if check and ordered:
-        pattern.keep(kept.ASCENDING, True)
+        pattern.ascending()
     return leaf(vals, pattern, options.requires_grad)
 
 

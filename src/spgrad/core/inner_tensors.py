@@ -10,6 +10,7 @@ import torch
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern, Spec, View
 from spgrad.core.slots import above
+from spgrad.torch_protocol.compile import equate, equate_lines
 
 VIEWS = {key.name: key for key in (kept.ROWS, kept.COLS, kept.BLOCK_ROWS, kept.BLOCK_COLS)}
 """The views that a pattern may have, by name."""
@@ -61,4 +62,22 @@ def unflattened(inner: Mapping[str, torch.Tensor], context: Any, size: tuple[int
         pattern.keep(key, View(ptr, idx, perm, pattern.bound(key)))
     if uniform is not None:
         pattern.keep(kept.ITEMS, pattern.batch if uniform else ())
+    _relate_sizes(pattern, inner["_stored"])
     return pattern
+
+
+def _relate_sizes(pattern: Pattern, stored: torch.Tensor) -> None:
+    """Tells a trace which sizes of the indices, of the given views and of values are equal."""
+    equate(stored.shape[0], pattern.nse)
+    blocks = pattern.blocksize or (1, 1)
+    if not pattern.is_coo:
+        along = 0 if pattern.compressed_by_rows else 1
+        equate_lines(pattern.indices[0].shape[0], pattern.extent[along], blocks[along])
+    for key in pattern.derived(kept.GIVEN) or ():
+        view, along = pattern.derived(key), 0 if key in (kept.ROWS, kept.BLOCK_ROWS) else 1
+        assert view is not None
+        by_elements = key in (kept.ROWS, kept.COLS)
+        equate_lines(view.ptr.shape[0], pattern.extent[along], 1 if by_elements else blocks[along])
+        for t in view[1:3]:
+            if t is not None:
+                equate(t.shape[0], pattern.elements if by_elements else pattern.nse)

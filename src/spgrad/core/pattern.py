@@ -12,7 +12,7 @@ from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wr
 
 from spgrad.core import kept
 from spgrad.core.kept import Key
-from spgrad.torch_protocol.compile import equate, equate_lines, known, lasting, may_keep
+from spgrad.torch_protocol.compile import known, lasting, may_keep
 
 T = TypeVar("T")
 _NOTHING: Any = object()
@@ -222,21 +222,6 @@ class Pattern:
         blocksize = None if view in (kept.ROWS, kept.COLS) else self.blocksize
         return self.extent[across] // (blocksize or (1, 1))[across]
 
-    def relate_sizes(self, stored: torch.Tensor) -> None:
-        """Tells a trace which sizes of the indices, of the given views and of values are equal."""
-        equate(stored.shape[0], self.nse)
-        blocks = self.blocksize or (1, 1)
-        if not self.is_coo:
-            along = 0 if self.compressed_by_rows else 1
-            equate_lines(self.indices[0].shape[0], self.extent[along], blocks[along])
-        for key in self.derived(kept.GIVEN) or ():
-            view, along = self._derived[key], 0 if key in (kept.ROWS, kept.BLOCK_ROWS) else 1
-            block = 1 if key in (kept.ROWS, kept.COLS) else blocks[along]
-            equate_lines(view.ptr.shape[0], self.extent[along], block)
-            for t in view[1:3]:
-                if t is not None:
-                    equate(t.shape[0], self.elements if key in (kept.ROWS, kept.COLS) else self.nse)
-
     @property
     def device(self) -> torch.device:
         """Where the indices are."""
@@ -298,6 +283,20 @@ class Pattern:
         if self.batch and not self.is_coo and (not old.batch or old.derived(kept.ITEMS)):
             self.keep(kept.ITEMS, self.batch)
         return self
+
+    def ascending(self, *old: Pattern) -> Pattern:
+        """Gives self; notes that the indices of each line ascend, if those of all `old` ones do.
+
+        For code that looked at these indices, or that made them of those of `old`.
+        """
+        if all(p.ascends for p in old):
+            self.keep(kept.ASCENDING, _versions(self.indices))
+        return self
+
+    @property
+    def ascends(self) -> bool:
+        """Whether the indices of each line are known to ascend, unless they changed in place."""
+        return self.derived(kept.ASCENDING) == _versions(self.indices)
 
     def same_as(self, other: Pattern) -> bool:
         """Tells whether both patterns list the same elements in the same order; O(1) if shared."""
@@ -380,6 +379,10 @@ def _same_tensor(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
         return True
     return torch.equal(a, b)
+
+
+def _versions(indices: tuple[torch.Tensor, ...]) -> tuple[int, ...]:
+    return tuple(0 if t.is_inference() else t._version for t in indices)
 
 
 def _assert_equal(a: Pattern, b: Pattern, text: str) -> bool:

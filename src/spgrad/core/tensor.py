@@ -119,7 +119,6 @@ requires_grad=True)
         inner: dict[str, torch.Tensor], context: Any, size: tuple[int, ...], stride: Any
     ) -> SparseTensor:
         pattern = inner_tensors.unflattened(inner, context, size)
-        pattern.relate_sizes(inner["_stored"])
         A = of_parts(inner["_stored"], pattern)
         A._is_bare = context[1] is None
         return A

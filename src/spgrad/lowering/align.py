@@ -143,7 +143,7 @@ def _lines(a: Pattern, b: Pattern) -> _MergeOperands:
     dtype = torch.promote_types(lines[0].dtype, lines[2].dtype)
     dtype = index_dtype(dtype, (a.nse + b.nse,))
     lines = [t if t.dtype == dtype else t.to(dtype) for t in lines]
-    ordered = all(p.derived(kept.ASCENDING) for p in (a, b))
+    ordered = a.ascends and b.ascends
     return _MergeOperands(tuple(t.contiguous() for t in lines), ordered, linear)
 
 
@@ -209,9 +209,7 @@ def _joined_pattern(
 ) -> Pattern:
     """The pattern, in the layout of a, of the lines that a kernel made of those of a and b."""
     if not linear:
-        found = of_lines(a, tuple(a.shape), ptr, idx)
-        found.keep(kept.ASCENDING, True)
-        return found
+        return of_lines(a, tuple(a.shape), ptr, idx).ascending()
     spec = a.spec._replace(coalesced=True, ordered=True)
     index = torch.promote_types(a.indices[0].dtype, b.indices[0].dtype)
     along = unraveled(idx, tuple(a.shape[: a.sparse_dim]))
@@ -220,8 +218,7 @@ def _joined_pattern(
         indices[d] = index_along
     found = Pattern.from_spec(spec, a.shape, (indices,))
     found.keep(kept.LINEAR, idx)
-    found.keep(kept.ASCENDING, True)
-    return found
+    return found.ascending()
 
 
 def _on_same(a: Pattern) -> _Joint:

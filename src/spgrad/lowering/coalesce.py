@@ -58,4 +58,5 @@ def _coalesced(pattern: Pattern) -> tuple[Pattern, Segments | None]:
         indices, ptr, order = kernels.sort_coo(indices.contiguous(), list(sparse_shape))
         runs = Segments(ptr, order, pattern.nse, 1)
     spec = pattern.spec._replace(coalesced=True, ordered=True)
-    return Pattern.from_spec(spec, pattern.shape, (indices,)), runs
+    found = Pattern.from_spec(spec, pattern.shape, (indices,))
+    return found.ascending(*(() if runs else (pattern,))), runs

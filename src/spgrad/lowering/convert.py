@@ -129,7 +129,8 @@ def _converted_with_values(
         return None
     dtype = _own_dtype(pattern)
     indices = tuple(i.to(dtype) for i in indices)
-    return Pattern(layout, pattern.shape, indices, blocksize=blocksize), vals
+    found = Pattern(layout, pattern.shape, indices, blocksize=blocksize)
+    return found.ascending(pattern), vals
 
 
 def _grouped_in_blocks(
@@ -155,7 +156,7 @@ def _to_coo(pattern: Pattern) -> Move:
         shape, dense_dim = pattern.shape, pattern.dense_dim
         indices = kernels.coordinates(*pattern.indices)
         found = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=dense_dim)
-        return Move(found, Gather(None, pattern.elements))
+        return Move(found.ascending(pattern), Gather(None, pattern.elements))
     # a matrix by columns is sorted if an array with one element for each row would be much larger
     by_columns = not pattern.compressed_by_rows and many(pattern.extent[0], pattern)
     view = cols(pattern) if by_columns else rows(pattern)
@@ -169,7 +170,7 @@ def _to_coo(pattern: Pattern) -> Move:
     found = Pattern(torch.sparse_coo, pattern.shape, (indices,), dense_dim=pattern.dense_dim)
     if not by_columns:
         found.keep(kept.ROWS, view._replace(perm=None))
-    return Move(found, Gather(entry, pattern.elements))
+    return Move(found.ascending(pattern), Gather(entry, pattern.elements))
 
 
 def _from_block_diagonal(pattern: Pattern, row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
@@ -189,9 +190,8 @@ def _to_compressed(pattern: Pattern, layout: torch.layout) -> Move:
         row, col = pattern.indices[0]  # ascending, as the pattern is coalesced
         shape, dense_dim = pattern.shape, pattern.dense_dim
         parts = kernels.compress(row, pattern.matrix[0]), col
-        return Move(
-            Pattern(layout, shape, parts, dense_dim=dense_dim), Gather(None, pattern.elements)
-        )
+        found = Pattern(layout, shape, parts, dense_dim=dense_dim)
+        return Move(found.ascending(pattern), Gather(None, pattern.elements))
     view = rows(pattern) if by_rows else cols(pattern)
     dtype = _own_dtype(pattern)
     found = Pattern(
@@ -200,7 +200,8 @@ def _to_compressed(pattern: Pattern, layout: torch.layout) -> Move:
         (view.ptr.to(dtype), view.idx.to(dtype)),
         dense_dim=pattern.dense_dim,
     )
-    return Move(_local(found, view), Gather(view.perm, pattern.elements))
+    found = _local(found, view).ascending(pattern)
+    return Move(found, Gather(view.perm, pattern.elements))
 
 
 def _local(found: Pattern, view: View) -> Pattern:
@@ -234,4 +235,4 @@ def _to_blocks(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int
         found = Pattern.from_spec(found.spec, found.shape, (ptr, idx - offsets.to(dtype)))
     if view.perm is not None:
         entry = kernels.take(view.perm + 1, entry) - 1
-    return Move(found, Gather(entry, pattern.elements))
+    return Move(found.ascending(pattern), Gather(entry, pattern.elements))

@@ -127,7 +127,7 @@ def without_entries(lines: Lines, entry: torch.Tensor, there: torch.Tensor) -> I
     between, idx = kernels.join_ranges(lines.idx.contiguous(), begin, end, zero, count, False)
     ptr = lines.ptr.clone()
     ptr[1:] -= there.cumsum(0, dtype=dtype)
-    made = of_lines(pattern, tuple(pattern.shape), ptr, idx)
+    made = of_lines(pattern, tuple(pattern.shape), ptr, idx).ascending(pattern)
     return InRanges(made, Ranges(between, begin, end, count, False))
 
 

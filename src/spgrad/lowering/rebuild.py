@@ -180,29 +180,30 @@ def placed(
     )
 
 
-def subset(pattern: Pattern, kept: torch.Tensor) -> Found:
-    """The stored elements of a pattern for which `kept` (elements,) is True, in its layout."""
-    if is_mapped(kept):
+def subset(pattern: Pattern, chosen: torch.Tensor) -> Found:
+    """The stored elements of a pattern for which `chosen` (elements,) is True, in its layout."""
+    if is_mapped(chosen):
         raise UnsupportedError(
             "the elements of the result depend on values that torch.func.vmap maps over; one "
             "pattern for all items is accepted. Choose the elements before, and map over "
             "spgrad.from_values(values, pattern)."
         )
     if pattern.is_coo:
-        there = kept.nonzero().squeeze(1)
+        there = chosen.nonzero().squeeze(1)
         found = Placed(pattern.indices[0].index_select(1, there), there, 0)
-        return assembled(tuple(pattern.shape), found, pattern.dense_dim, COO)
+        made = assembled(tuple(pattern.shape), found, pattern.dense_dim, COO)
+        return Found(made.pattern.ascending(pattern), made.entry)
     ptr, idx = pattern.indices
     size = math.prod(pattern.blocksize or (1, 1))
-    stay = kept if size == 1 else kept.view(-1, size).any(1)  # blocks with any of their elements
+    stay = chosen if size == 1 else chosen.view(-1, size).any(1)  # blocks with any such element
     there = stay.nonzero().squeeze(1)
     before = torch.cat([ptr.new_zeros(1), stay.cumsum(0, dtype=ptr.dtype)])
     indices = before.index_select(0, ptr.to(torch.int64)), idx.index_select(0, there)
-    made = Pattern.from_spec(pattern.spec, tuple(pattern.shape), indices)
+    made = Pattern.from_spec(pattern.spec, tuple(pattern.shape), indices).ascending(pattern)
     if size == 1:
         return Found(made, there)
     entry = there[:, None] * size + torch.arange(size, device=there.device)
-    return Found(made, torch.where(kept.view(-1, size)[there], entry, -1).view(-1))
+    return Found(made, torch.where(chosen.view(-1, size)[there], entry, -1).view(-1))
 
 
 def assembled(
@@ -219,6 +220,8 @@ def assembled(
         entry = composed(entry, order) if entry is not None else order
     indices = indices.contiguous()
     coo = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=dense_dim)
+    if leading is None:
+        coo.ascending()
     return in_layout(coo, entry, fitting(like, coo))
 
 

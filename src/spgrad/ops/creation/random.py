@@ -141,7 +141,7 @@ def banded(
     total = int(ptr[-1])
     line = torch.repeat_interleave(ptr.diff(), output_size=total)
     col = torch.arange(total, device=device) + (first - ptr[:-1])[line]
-    pattern = Pattern(torch.sparse_csr, (n, n), (ptr, col))
+    pattern = Pattern(torch.sparse_csr, (n, n), (ptr, col)).ascending()
     vals = torch.randn(total, dtype=dtype, device=device, generator=generator)
     blocks = require_blocksize(pattern, layout, None)
     made = convert(on_pattern(vals, pattern), layout, blocks)
@@ -305,7 +305,7 @@ def _random(
     places = math.prod(coarse)
     at = _distinct_numbers(places, _count(places, *count), device, generator)
     indices = torch.stack(unraveled(at, coarse)) if coarse else at.new_zeros(0, at.numel())
-    pattern = Pattern(torch.sparse_coo, coarse, (indices,))
+    pattern = Pattern(torch.sparse_coo, coarse, (indices,)).ascending()
     if (bm, bn) != (1, 1) or layout in (torch.sparse_bsr, torch.sparse_bsc):
         flat = torch.sparse_csr if layout == torch.sparse_bsr else torch.sparse_csc
         lines = coo_in_layout(pattern, flat, None)

@@ -101,7 +101,8 @@ def listed(A: SparseTensor, lines: torch.Tensor) -> SparseTensor | None:
 def _with_lines(pattern: Pattern, ptr: torch.Tensor, idx: torch.Tensor, count: int) -> Pattern:
     """Other lines of the same length."""
     m, k = pattern.shape
-    return of_lines(pattern, (count, k) if by_rows(pattern) else (m, count), ptr, idx)
+    shape = (count, k) if by_rows(pattern) else (m, count)
+    return of_lines(pattern, shape, ptr, idx).ascending(pattern)
 
 
 def _run(A: SparseTensor, take: int | slice, dim: int) -> SparseTensor | None:
@@ -168,7 +169,7 @@ def _slice_of_lines(A: SparseTensor, within: slice) -> SparseTensor | None:
         if moves:
             ready.append(found)
         shape = (m, count) if pattern.compressed_by_rows else (count, k)
-        made = Pattern(pattern.layout, shape, (ptr, idx))
+        made = Pattern(pattern.layout, shape, (ptr, idx)).ascending(pattern)
         return Move(made, Gather(entries if moves else found, pattern.nse))
 
     part = remembered(pattern, kept.PART, ("slice", start, step, count), make)

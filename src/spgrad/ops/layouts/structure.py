@@ -96,7 +96,7 @@ def _transposed_pattern(pattern: Pattern) -> tuple[Pattern, Gather]:
         blocks = pattern.blocksize and (pattern.blocksize[1], pattern.blocksize[0])
         spec = pattern.spec._replace(layout=FLIPPED[pattern.name], blocksize=blocks)
         found = Pattern.from_spec(spec, shape, pattern.indices).as_uniform_as(pattern)
-        return found, Gather(None, pattern.nse)
+        return found.ascending(pattern), Gather(None, pattern.nse)
     if pattern.sparse_dim == 2 and not many(max(pattern.matrix), pattern):
         by_columns = cols(pattern)
         assert by_columns.perm is not None
@@ -104,12 +104,11 @@ def _transposed_pattern(pattern: Pattern) -> tuple[Pattern, Gather]:
         indices = torch.stack([row, by_columns.idx]).to(pattern.indices[0].dtype)
         found = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=pattern.dense_dim)
         found.keep(kept.ROWS, by_columns._replace(perm=None))
-        return found, Gather(by_columns.perm, pattern.nse)
+        return found.ascending(pattern), Gather(by_columns.perm, pattern.nse)
     swapped = pattern.indices[0].clone()
     swapped[-2], swapped[-1] = pattern.indices[0][-1], pattern.indices[0][-2]
     batch = len(pattern.batch)
     order = lexicographic(swapped, shape[: batch + 2], batch + 1)
     indices = swapped.index_select(1, order)
-    return Pattern(torch.sparse_coo, shape, (indices,), dense_dim=pattern.dense_dim), Gather(
-        order, pattern.nse
-    )
+    found = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=pattern.dense_dim)
+    return found.ascending(pattern), Gather(order, pattern.nse)

@@ -127,6 +127,7 @@ def _find_product(
         found = Pattern(torch.sparse_csr, shape, (found.indices[0], own))
     if known:
         found.keep(kept.ROWS, View(ptr, idx, None, view_b.num_cols))
+        found.ascending()
     listed = listed and count <= MOST_PAIRS
     listed = listed and found.extent[0] * found.extent[1] <= torch.iinfo(torch.int64).max
     return Product(found, Pairs(count) if listed else None), vals

@@ -272,7 +272,8 @@ def _triangle_lines(lines: Lines, diagonal: int, lower: bool) -> InRanges:
         diagonal, lower = -diagonal, not lower
     cut = kernels.cut_lines(lines.ptr, lines.idx, number.add_(diagonal + lower))
     begin, end = (lines.ptr[:-1], cut) if lower else (cut, lines.ptr[1:])
-    return joined(pattern, tuple(pattern.shape), lines.idx, LineRanges(begin, end))
+    found = joined(pattern, tuple(pattern.shape), lines.idx, LineRanges(begin, end))
+    return found._replace(pattern=found.pattern.ascending(pattern))
 
 
 def distances(pattern: Pattern) -> torch.Tensor:

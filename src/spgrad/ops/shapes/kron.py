@@ -104,7 +104,7 @@ def _kron_by_lines(a: Pattern, b: Pattern, shape: tuple[int, ...]) -> Found | No
     num_cols = b.shape[of_b.idx_dim]
     operands = (of_a.ptr, of_a.idx.contiguous(), of_b.ptr, of_b.idx.contiguous())
     ptr, idx, entry = kernels.kron_lines(*operands, num_cols)
-    return Found(of_lines(a, shape, ptr, idx), entry)
+    return Found(of_lines(a, shape, ptr, idx).ascending(a, b), entry)
 
 
 def _kron_pattern(a: Pattern, b: Pattern) -> Move:

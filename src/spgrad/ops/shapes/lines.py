@@ -52,7 +52,7 @@ def lines_behind(
     ptr, idx = ([_as(dtype, p.indices[i]) for p in patterns] for i in (0, 1))
     ptr, idx, moved = kernels.join_lines(ptr, idx, shifts, vals, False)
     made = Pattern.from_spec(patterns[0].spec, shape, (ptr, idx))
-    return Joined(made, None, moved if vals else None)
+    return Joined(made.ascending(*patterns), None, moved if vals else None)
 
 
 def lines_beside(
@@ -81,7 +81,8 @@ def lines_beside(
         with lasting(*(i for p in alive for i in p.indices)):
             return _in_ranges(parts, shape, at, starts).entry
 
-    return Joined(of_lines(patterns[0], shape, ptr, idx), entries, moved)
+    made = of_lines(patterns[0], shape, ptr, idx).ascending(*patterns)
+    return Joined(made, entries, moved)
 
 
 def _dtype(patterns: Sequence[Pattern], shape: tuple[int, ...]) -> torch.dtype:

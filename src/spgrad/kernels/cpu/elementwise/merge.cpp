@@ -25,8 +25,10 @@ Cut cut_of(const index_t* a, const index_t* b, int64_t p, int64_t end_p, int64_t
   index_t limit = std::numeric_limits<index_t>::max();
   if (stop_p < end_p) limit = a[stop_p - 1];
   if (stop_q < end_q) limit = std::min(limit, b[stop_q - 1]);
-  return {std::upper_bound(a + p, a + stop_p, limit) - a,
-          std::upper_bound(b + q, b + stop_q, limit) - b};
+  const Cut cut{std::upper_bound(a + p, a + stop_p, limit) - a,
+                std::upper_bound(b + q, b + stop_q, limit) - b};
+  // the operand that gave the limit goes on, unless its indices do not ascend
+  return cut.p > p || cut.q > q ? cut : Cut{stop_p, stop_q};
 }
 
 // Merges from one point to another, and gives the elements to `taker`. Writes to ptr (m + 1) the
@@ -145,6 +147,20 @@ class Room {
   T* start_;
 };
 
+// The points where the chunks of a merge begin, and its end.
+template <class index_t>
+List<Point> points_of(const Pair<index_t>& pair, const Chunks& chunks) {
+  List<Point> points(chunks.count() + 1);
+  for (int64_t chunk = 0; chunk <= chunks.count(); ++chunk) {
+    points[chunk] = pair.at(chunks.begin(chunk));
+    const Point& before = points[std::max<int64_t>(chunk - 1, 0)];
+    STD_TORCH_CHECK(points[chunk].p >= before.p && points[chunk].q >= before.q,
+                    "spgrad: the indices of a line do not ascend, although they were checked: "
+                    "they were changed since. Make a new tensor of the changed indices.");
+  }
+  return points;
+}
+
 // Merges two operands. The indices of a line are distinct, in any order; those of the result
 // ascend. Threads take equal shares of the merge, which may begin and end within lines; the result
 // does not depend on their number. taker_from(start) gives the Taker of a thread whose elements
@@ -153,19 +169,19 @@ class Room {
 template <bool kUnion, class index_t, class T, class TakerFrom>
 Shares merge(const Operand<index_t, T>& a, const Operand<index_t, T>& b, index_t* ptr,
              const TakerFrom& taker_from) {
-  const Pair<index_t> pair{a.lines, b.lines};
   const Chunks chunks(a.lines.nse + b.lines.nse + a.lines.m);
+  const List<Point> points = points_of(Pair<index_t>{a.lines, b.lines}, chunks);
   Shares shares{List<int64_t>(chunks.count()), List<int64_t>(chunks.count() + 1)};
   auto& [starts, base] = shares;
   ptr[0] = 0;
-  chunks.for_each([&](int64_t chunk, int64_t begin, int64_t end) {
-    const Point from = pair.at(begin), to = pair.at(end);
+  chunks.for_each([&](int64_t chunk, int64_t, int64_t) {
+    const Point from = points[chunk], to = points[chunk + 1];
     starts[chunk] = kUnion ? from.p + from.q : from.p;
     base[chunk + 1] = merge_between<kUnion>(a, b, from, to, ptr, taker_from(starts[chunk]));
   });
   for (int64_t chunk = 0; chunk < chunks.count(); ++chunk) base[chunk + 1] += base[chunk];
-  chunks.for_each([&](int64_t chunk, int64_t begin, int64_t end) {
-    const int64_t first = pair.at(begin).line, last = pair.at(end).line;
+  chunks.for_each([&](int64_t chunk, int64_t, int64_t) {
+    const int64_t first = points[chunk].line, last = points[chunk + 1].line;
     for (int64_t i = first; i < last && base[chunk] > 0; ++i) {
       ptr[i + 1] += static_cast<index_t>(base[chunk]);
     }
