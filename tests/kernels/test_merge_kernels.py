@@ -338,3 +338,29 @@ def test_mismatched_arguments_are_refused():
     ):
         with pytest.raises(RuntimeError, match="spgrad"):
             op(*args)
+
+
+@pytest.mark.parametrize("common", [0.0005, 0.2, 0.6, 0.999, 1.0])
+def test_large_merges_do_not_depend_on_the_threads(common):
+    """The elements of later threads move down by few places, or by more than a thread has."""
+    nse, before = 700_000, torch.get_num_threads()  # memory of more than 4 MB for each part
+    shared = int(common * nse)
+    kind = torch.randperm(2 * nse - shared)
+    sides = [(kind < nse).nonzero().squeeze(1), (kind >= nse - shared).nonzero().squeeze(1)]
+    ptr = torch.tensor([0, nse // 3, nse], dtype=torch.int32)
+    operands = [t for idx in sides for t in (ptr, idx.int(), torch.rand(nse))]
+    ways = [
+        lambda: kernels.union_sum(*operands, False, True),
+        lambda: kernels.union_values(*operands, True),
+        lambda: kernels.intersection_values(*operands, True),
+    ]
+    try:
+        torch.set_num_threads(1)
+        expected = [way() for way in ways]
+        for threads in (2, 3, 7):
+            torch.set_num_threads(threads)
+            for way, of_one in zip(ways, expected, strict=True):
+                assert all(map(torch.equal, way(), of_one))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(expected[0][2], expected[1][2] + expected[1][3])

@@ -7,6 +7,7 @@
 
 #include "common/dispatch.h"
 #include "elementwise/merge_lines.h"
+#include "elementwise/room.h"
 
 namespace spgrad {
 namespace {
@@ -91,61 +92,6 @@ Merged copied(const Tensor& ptr, const Tensor& idx) {
 }
 
 using MergedValues = std::tuple<Tensor, Tensor, Tensor, Tensor>;
-
-// The elements that the chunks of a merge made: chunk c made base[c + 1] - base[c] elements, and
-// wrote them from starts[c] on.
-struct Shares {
-  List<int64_t> starts, base;
-};
-
-// Room for all elements that a merge could make, of T. The elements that it made become a tensor.
-template <class T>
-class Room {
- public:
-  Room(const Tensor& like, int64_t most) : like_(like), memory_(sizeof(T) * most) {
-    if (memory_.is_kept()) {
-      start_ = static_cast<T*>(memory_.start());
-    } else {
-      memory_ = Memory();
-      tensor_ = empty(like, {most});
-      start_ = static_cast<T*>(tensor_.mutable_data_ptr());
-    }
-  }
-
-  T* start() const { return start_; }
-
-  // The elements without gaps. The tensor has memory of its own size; without `fit`, that of a
-  // small result of one chunk may be larger.
-  Tensor fitted(const Shares& shares, bool fit) && {
-    const auto& [starts, base] = shares;
-    const int64_t size = base.back();
-    if (memory_.is_kept()) {
-      for (size_t chunk = 1; chunk < starts.size(); ++chunk) {
-        const T* const from = start_ + starts[chunk];
-        std::copy_n(from, base[chunk + 1] - base[chunk], start_ + base[chunk]);
-      }
-      memory_.trim(sizeof(T) * size);
-      return std::move(memory_).become(like_, {size}, like_.scalar_type());
-    }
-    if (starts.size() == 1 && (!fit || tensor_.size(0) == size)) {
-      return torch::stable::narrow(tensor_, 0, 0, size);
-    }
-    Tensor made = empty(like_, {size});
-    T* const to = static_cast<T*>(made.mutable_data_ptr());
-    parallel_entries(starts.size(), kSerialWork, [&](int64_t first, int64_t last) {
-      for (int64_t chunk = first; chunk < last; ++chunk) {
-        std::copy_n(start_ + starts[chunk], base[chunk + 1] - base[chunk], to + base[chunk]);
-      }
-    });
-    return made;
-  }
-
- private:
-  const Tensor& like_;
-  Memory memory_;
-  Tensor tensor_;  // if the memory is not kept
-  T* start_;
-};
 
 // The points where the chunks of a merge begin, and its end.
 template <class index_t>
