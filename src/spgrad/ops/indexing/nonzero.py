@@ -16,7 +16,7 @@ from spgrad.lowering.operands import matrix_operand, require_int, require_rank, 
 from spgrad.lowering.rebuild import coordinates, finished, flat_values, subset
 from spgrad.ops.reductions.order import among_largest
 from spgrad.public import public_op
-from spgrad.torch_protocol.compile import lasting
+from spgrad.torch_protocol.compile import is_real, lasting
 
 
 @public_op
@@ -50,7 +50,7 @@ def nonzero(
     found = _nonzero(without_repeats(sparse_operand("input", input)))[0]
     if as_tuple:
         return found.unbind(0) or (found.new_zeros(found.shape[1]),)
-    return found.t().contiguous()
+    return torch.stack(found.unbind(0), 1) if found.shape[0] else found.t()
 
 
 @public_op
@@ -122,7 +122,9 @@ def find(
     require_rank("input", A, 2, "Take one matrix of a batch at a time.")
     A = without_repeats(A)
     indices, entry = _nonzero(A, specified=specified)
-    return indices[0], indices[1], flat_values(A).index_select(0, entry)
+    vals = flat_values(A)
+    vals = vals.clone() if entry is None else vals.index_select(0, entry)
+    return indices[0], indices[1], vals
 
 
 @public_op
@@ -217,16 +219,20 @@ def _largest(A: SparseTensor, size: torch.Tensor, keep: Any) -> torch.Tensor:
     return among_largest(pattern, size, keep)
 
 
-def _nonzero(A: SparseTensor, *, specified: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+def _nonzero(
+    A: SparseTensor, *, specified: bool = False
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Coordinates (dimensions, n) of what is not zero, and which stored element each of them is.
 
-    With `specified` they are those of all stored elements.
+    With `specified` they are those of all stored elements. None means all elements in order.
     """
     coo, entry = coordinates(A._pattern)
     vals = flat_values(A).detach()
     vals = vals if entry is None else vals.index_select(0, entry)
     kept = torch.ones_like(vals, dtype=torch.bool) if specified else vals != 0
+    indices = coo.indices[0].to(torch.int64)
+    if not coo.dense_dim and is_real(kept) and bool(kept.all()):
+        return indices.clone() if indices is coo.indices[0] else indices, entry
     at, *dense = kept.nonzero().unbind(1)
-    first = coo.indices[0].to(torch.int64).index_select(1, at)
-    found = torch.cat([first, *(d[None] for d in dense)])
+    found = torch.cat([indices.index_select(1, at), *(d[None] for d in dense)])
     return found, at if entry is None else entry.index_select(0, at)
