@@ -318,11 +318,9 @@ Memory::~Memory() {
 }
 
 void Memory::trim(size_t bytes) noexcept {
-#ifdef __linux__
+#ifdef MADV_FREE
   const size_t used = (bytes + kHuge - 1) / kHuge * kHuge;  // a huge page is not split
-  // a result may have a quarter more than it needs, as in `take`; new pages would cost time
-  if (kept_ && used + used / 4 < bytes_)
-    madvise(static_cast<char*>(start_) + used, bytes_ - used, MADV_DONTNEED);
+  if (kept_ && used < bytes_) madvise(static_cast<char*>(start_) + used, bytes_ - used, MADV_FREE);
 #endif
 }
 

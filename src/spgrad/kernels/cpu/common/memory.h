@@ -105,8 +105,8 @@ class Memory {
   // Whether it goes back to the memory that is kept, as that of large tensors does.
   bool is_kept() const { return kept_; }
 
-  // Gives the pages behind the first `bytes` bytes back to the system. Memory that is not kept
-  // stays as it is.
+  // Lets the system take back the pages behind the first `bytes` bytes whenever it needs memory.
+  // Memory that is not kept stays as it is.
   void trim(size_t bytes) noexcept;
 
   // A tensor on like's device which owns the memory from now on.

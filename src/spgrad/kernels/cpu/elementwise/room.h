@@ -62,8 +62,8 @@ class Room {
   Tensor fitted(const Shares& shares, bool fit) && {
     const auto& [starts, base] = shares;
     const int64_t size = base.back();
-    // A small part of the memory is copied out of it: the pages behind that part would be given
-    // back, and be new in the next call. Of several chunks, most elements move in either case.
+    // A small part of the memory is copied out of it, so that the next call finds the whole memory.
+    // Of several chunks, most elements move in either case.
     const bool leaves = size <= most_ / (starts.size() > 1 ? 2 : 8);
     if (memory_.is_kept() && !leaves) {
       for (size_t chunk = 1; chunk < starts.size(); ++chunk) {
