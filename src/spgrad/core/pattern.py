@@ -302,22 +302,30 @@ class Pattern:
         """Tells whether both patterns list the same elements in the same order; O(1) if shared."""
         if self is other:
             return True
-        if (self.layout, self.shape, self.dense_dim, self.blocksize) != (
-            other.layout,
-            other.shape,
-            other.dense_dim,
-            other.blocksize,
-        ):
+        if not self._has_form_of(other):
             return False
         # the plain indices first: pointers are often equal where these differ from the start on
         both = zip(reversed(self.indices), reversed(other.indices), strict=True)
         return all(_same_tensor(a, b) for a, b in both)
 
+    def _has_form_of(self, other: Pattern) -> bool:
+        """Whether both have one layout, shape, number of dense dimensions and block size."""
+        return (self.layout, self.shape, self.dense_dim, self.blocksize) == (
+            other.layout,
+            other.shape,
+            other.dense_dim,
+            other.blocksize,
+        )
+
     def agrees_with(self, other: Pattern, text: str) -> bool:
         """As `same_as`; but a traced graph gets an assertion, which raises `text`."""
         if self is other or not torch.compiler.is_compiling():
             return self.same_as(other)
-        if (self.spec, self.shape, self.nse) != (other.spec, other.shape, other.nse):
+        if not self._has_form_of(other):
+            return False
+        if not (known(self.nse) and known(other.nse)):
+            torch._check(self.nse == other.nse, lambda: f"spgrad: {text}")
+        elif self.nse != other.nse:
             return False
         return self.derive_with(
             kept.ASSERTED, other, lambda a, b: _assert_equal(a, b, f"spgrad: {text}")

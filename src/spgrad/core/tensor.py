@@ -15,7 +15,7 @@ from spgrad.core.refusals import no_array, no_dense_form, no_memory, no_sparse_f
 from spgrad.core.slots import ATEN_FUNCTIONS, Methods, Shown, Spelled, above, answer, refusable
 from spgrad.errors import SpgradError, StateError
 from spgrad.torch_protocol.callers import optimizing
-from spgrad.torch_protocol.compile import compiled_for, of_trace, packed, traced
+from spgrad.torch_protocol.compile import compiled_for, of_trace, packed, same_inputs, traced
 
 _DETACH = torch.ops.aten.detach.default
 _make_wrapper = torch.Tensor._make_wrapper_subclass
@@ -144,10 +144,11 @@ requires_grad=True)
         return [n for n in super().__dir__() if n != "_vals" and n not in refusals.ABSENT]
 
     def _stable_hash_for_caching(self) -> str:
-        """All properties of this tensor on which its compiled code depends, for caches on disk."""
+        """All that compiled code depends on in this tensor and its trace, for caches on disk."""
         names, context = self.__tensor_flatten__()
         inner = [(name, *compiled_for(getattr(self, name))) for name in names]
-        return repr((tuple(self.shape), requires_grad(self), self.is_inference(), context, inner))
+        flags = requires_grad(self), self.is_inference()
+        return repr((tuple(self.shape), *flags, context, inner, same_inputs()))
 
     _stored = property(lambda self: self._vals)
     _index_0 = property(lambda self: self._pattern.indices[0])

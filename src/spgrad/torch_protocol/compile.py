@@ -315,6 +315,20 @@ def compiled_for(t: torch.Tensor) -> tuple[Any, ...]:
     return (type(t).__name__, t.dtype, t.device, tuple(t.shape), t.stride(), *flags)
 
 
+def same_inputs() -> tuple[int, ...]:
+    """For each tensor that Dynamo notes as given to the graph, the first that is the same object.
+
+    It notes the inner tensors of operands too. A graph takes a tensor that two operands share from
+    one of them, such as the indices of a common pattern, so it is wrong for operands whose tensors
+    differ.
+    """
+    running = TracingContext.try_get()
+    env = getattr(running and running.fake_mode, "shape_env", None)
+    first: dict[int, int] = {}
+    given = getattr(env, "tracked_fakes", None) or ()
+    return tuple(first.setdefault(id(found.fake), i) for i, found in enumerate(given))
+
+
 def packed(t: torch.Tensor) -> torch.Tensor:
     """`t` with the strides of a new contiguous tensor, also if it is empty."""
     if is_real(t) and t.stride() == torch.empty(t.shape, device="meta").stride():

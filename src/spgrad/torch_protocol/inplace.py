@@ -51,16 +51,15 @@ def store(name: str, input: torch.Tensor, result: torch.Tensor) -> Any:
             function=f"{name}_",
         )
     sparse = isinstance(input, SparseTensor), isinstance(result, SparseTensor)
+    text = (
+        f"the result is {_elements(result)}, and `input` {_elements(input)}; in place, a "
+        f"result with the elements of `input` is accepted. Use spgrad.{name}, which returns it."
+    )
     same = sparse == (False, False) and input.shape == result.shape
     if sparse == (True, True):
-        same = input._pattern.same_as(result._pattern)  # type: ignore[attr-defined]
+        same = input._pattern.agrees_with(result._pattern, text)
     if not same:
-        raise StateError(
-            f"the result is {_elements(result)}, and `input` {_elements(input)}; in place, a "
-            "result with the elements of `input` is accepted. Use "
-            f"spgrad.{name}, which returns it.",
-            function=f"{name}_",
-        )
+        raise StateError(text, function=f"{name}_")
     return input.copy_(result)
 
 

@@ -42,6 +42,39 @@ def test_two_programs_with_one_cache(tmp_path):
     assert found[0] != found[1]
 
 
+SHARED = """
+import torch, spgrad
+def made(rows, cols, values):
+    indices = torch.tensor([rows, cols])
+    return spgrad.sparse_coo_tensor(indices, torch.tensor(values), (3, 3)).to_sparse_csr()
+
+A = made([0, 1, 2], [1, 0, 2], [1.0, 2.0, 3.0])
+others = {
+    "one pattern": spgrad.from_values(torch.tensor([3.0, 4.0, 5.0]), A),
+    "equal indices": made([0, 1, 2], [1, 0, 2], [3.0, 4.0, 5.0]),
+    "other indices": made([0, 1, 2], [1, 1, 2], [3.0, 4.0, 5.0]),
+    "one tensor": A,
+}
+for kind in [*others, *reversed(others)]:
+    torch._dynamo.reset()
+    found = torch.compile(lambda A, B: A / B, fullgraph=True)(A, others[kind])
+    assert torch.equal(found.values(), (A / others[kind]).values()), kind
+assert torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_hit"] >= 3
+"""
+
+
+def test_operands_that_share_their_pattern_or_do_not(tmp_path):
+    """A graph takes what operands share from one of them."""
+    run = subprocess.run(
+        [sys.executable, "-c", SHARED],
+        env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+
+
 def key(A):
     return A._stable_hash_for_caching()
 

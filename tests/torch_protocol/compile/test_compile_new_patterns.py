@@ -1,5 +1,7 @@
 """Operations that make a pattern, with fullgraph=True: in the graph, or refused by name."""
 
+import operator
+
 import pytest
 import torch
 from compiling import compare, compiled
@@ -125,6 +127,30 @@ def test_operands_that_share_their_pattern(name, layout):
     A = made(layout, (6, 6), seed=1).detach()
     compare(whole, OF_TWO[name], A, spgrad.from_values(2 * A.values().sin(), A))
     compare(whole, OF_TWO[name], A, A.flip(1))
+
+
+IN_PLACE = {
+    "add_": lambda A, B: A.clone().add_(B),
+    "isub": lambda A, B: operator.isub(A * 1.0, B),
+    "mul_": lambda A, B: A.clone().mul_(B),
+    "lerp_": lambda A, B: A.clone().lerp_(B, 0.25),
+    "addcmul_": lambda A, B: A.clone().addcmul_(B, B),
+    "subset": lambda A, B: A.clone().add_(spgrad.prune(B, 0.5)),
+}
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc"])
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_results_in_place(name, layout):
+    """A run finds out whether the elements of the result are those of the tensor."""
+    function = IN_PLACE[name]
+    whole = torch.compile(function, fullgraph=True, backend="aot_eager")
+    A = made(layout, (6, 6), seed=1).detach()
+    compare(whole, function, A, spgrad.from_values(2 * A.values().sin(), A))
+    with pytest.raises(spgrad.StateError, match="in place, a result with the elements of `input`"):
+        function(A, A.flip(1))
+    with pytest.raises(RuntimeError):
+        whole(A, A.flip(1))
 
 
 COUNTED = {
