@@ -1,5 +1,6 @@
 """Rows of matrices on disk, and batches that a thread makes ahead."""
 
+import os
 import pickle
 import subprocess
 import sys
@@ -106,6 +107,54 @@ def test_loader(tmp_path, workers):
     whole = torch.cat([b.to_dense() for b in batches])
     assert_close(whole, torch.from_numpy(dense)[order])
     assert len(list(rows.loader(5, drop_last=True))) == 4
+
+
+def test_no_rows_in_a_random_order(tmp_path):
+    rows = written(tmp_path, matrix()[:0], "npz")
+    assert list(rows.loader(5, shuffle=True)) == list(rows.loader(5)) == []
+
+
+def test_options_that_the_loader_sets(tmp_path):
+    rows = written(tmp_path, matrix(), "npz")
+    for name in ("sampler", "batch_sampler", "collate_fn", "dataset"):
+        with pytest.raises(
+            spgrad.UnsupportedError, match=rf"loader: `{name}` is a list; it cannot"
+        ):
+            rows.loader(5, **{name: [1]})
+    with pytest.raises(TypeError, match="`generator` is an int"):
+        rows.loader(5, generator=3)
+
+
+@pytest.mark.parametrize("kind", ["npz", "folder"])
+def test_files_that_change_while_they_are_open(tmp_path, kind):
+    """A kernel would read outside of the arrays that the old pointers fitted."""
+    rows = written(tmp_path, matrix(), kind)
+    name = "a.npz" if kind == "npz" else "indices.npy"
+    (tmp_path / name).rename(tmp_path / "kept")
+    wanted = torch.from_numpy(matrix()[3:5])
+    assert_close(rows[3:5].to_dense(), wanted)
+    written(tmp_path, np.ones((23, 11)), kind)
+    os.utime(tmp_path / ("a.npz" if kind == "npz" else "indptr.npy"), (0, 0))
+    if kind == "npz":  # another file, which the open one does not see
+        assert_close(rows[3:5].to_dense(), wanted)
+        (tmp_path / "kept").replace(tmp_path / "a.npz")
+        os.truncate(tmp_path / "a.npz", 100)
+    with pytest.raises(ValueError, match=r"changed since it was opened; .* Open it again"):
+        rows[3:5]
+
+
+def test_pointers_that_change_within_the_resolution_of_times(tmp_path):
+    rows = written(tmp_path, matrix(), "folder")
+    file = tmp_path / "indptr.npy"
+    before = file.stat()
+    pointers = np.load(file)
+    pointers[4] = 10**8
+    np.save(file, pointers)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    for part in ([3], [4]):
+        with pytest.raises(ValueError, match="which has changed since it was opened"):
+            rows[part]
+    assert rows[[0]].shape == (1, 11)
 
 
 def test_an_ordinary_data_loader(tmp_path):

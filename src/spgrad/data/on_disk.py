@@ -20,7 +20,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.data.arguments import require_count, require_members
-from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.convert import with_sorted_lines
 from spgrad.public import public_as
 
@@ -34,7 +34,8 @@ class RowDataset(Dataset[SparseTensor]):
     Reads what ``scipy.sparse.save_npz(path, A, compressed=False)`` writes, or a folder with
     ``indptr.npy``, ``indices.npy`` and ``data.npy``, as ``numpy.save`` writes them. The pointers
     are checked once; the indices of a batch are checked when it is read, and sorted if they are
-    not: repeated ones are added up, as SciPy does.
+    not: repeated ones are added up, as SciPy does. Files that are written to after they were opened
+    are refused; they may be removed or replaced, which leaves the mapped data as they were.
 
     ``dataset[rows]`` is a CSR matrix of these rows, and `loader` gives such matrices. A worker
     process that gets a copy of the data set opens the files again.
@@ -47,7 +48,8 @@ class RowDataset(Dataset[SparseTensor]):
         O(m) to open it; O(b + entries of the rows) for a batch of b rows.
 
     Raises:
-        ValueError: The files are missing, are compressed, or do not fit one another.
+        ValueError: The files are missing, are compressed, do not fit one another, or have changed
+            since they were opened.
         TypeError: `path` is not a path.
 
     Example:
@@ -71,6 +73,7 @@ class RowDataset(Dataset[SparseTensor]):
         self._open()
 
     def _open(self) -> None:
+        self._written = _times_of_writing(self.path)
         if self.path.is_dir():
             found = {name: _mapped(self.path / f"{name}.npy", 0) for name in _ARRAYS}
             shape = self._given
@@ -114,12 +117,28 @@ class RowDataset(Dataset[SparseTensor]):
         if isinstance(rows, slice):
             rows = range(*rows.indices(len(self)))
         lines = require_members("rows", rows, len(self), one=True)
+        self._require_unchanged(lines)
         ptr, idx, val = kernels.list_lines(self._ptr, self._idx, self._val, lines)
         ptr, idx, val = with_sorted_lines(ptr, idx, val, self.shape[1])
         names = "indptr", "indices"
         checks.require_compressed(names, ptr, idx, self.shape[1], 0)
         shape = lines.numel(), self.shape[1]
         return on_pattern(val, Pattern(torch.sparse_csr, shape, (ptr, idx)))
+
+    def _require_unchanged(self, lines: torch.Tensor) -> None:
+        """Refuses files that were written to, as a kernel would read outside of their arrays.
+
+        The pointers of these rows are checked too, because the times of files are coarse.
+        """
+        starts, ends = self._ptr[lines], self._ptr[lines + 1]
+        bad = (starts < 0) | (ends < starts) | (ends > self._idx.numel())
+        now = _times_of_writing(self.path)
+        changed = any(now.get(file, then) != then for file, then in self._written.items())
+        if changed or bool(bad.any()):
+            raise ArgumentValueError(
+                f"`path` is {self.path}, which has changed since it was opened; files that stay as "
+                "they are, or are replaced by new ones, are accepted. Open it again."
+            )
 
     def __getitems__(self, rows: Sequence[int]) -> SparseTensor:
         """A whole batch at once, for torch's DataLoader."""
@@ -136,13 +155,29 @@ class RowDataset(Dataset[SparseTensor]):
     ) -> DataLoader[SparseTensor]:
         """A DataLoader of batches of rows; `options` are torch's, such as `num_workers`."""
         require_count("batch_size", batch_size, 1, "an int of 1 or more")
-        order = RandomSampler(self, generator=generator) if shuffle else SequentialSampler(self)
+        checks.require_generator(generator)
+        for name in ("sampler", "batch_sampler", "collate_fn", "dataset"):
+            if name in options:
+                raise UnsupportedError(
+                    f"`{name}` is {checks.describe_kind(options[name])}; it cannot be given, as a "
+                    "batch is read at once. Pass the data set to torch.utils.data.DataLoader, "
+                    "which takes it."
+                )
+        mixed = shuffle and len(self) > 0  # torch's sampler refuses an empty data set
+        order = RandomSampler(self, generator=generator) if mixed else SequentialSampler(self)
         batches = BatchSampler(order, batch_size, drop_last)
         return DataLoader(self, batch_size=None, sampler=batches, collate_fn=_as_it_is, **options)
 
 
 def _as_it_is(batch: Any) -> Any:
     return batch
+
+
+def _times_of_writing(path: Path) -> dict[tuple[int, int], tuple[int, int]]:
+    """The size and the time of the last change of each file that is there, by its number."""
+    files = [path / f"{name}.npy" for name in _ARRAYS] if path.is_dir() else [path]
+    found = [file.stat() for file in files if file.is_file()]
+    return {(at.st_dev, at.st_ino): (at.st_size, at.st_mtime_ns) for at in found}
 
 
 def _unfit(path: Path, why: str) -> ArgumentValueError:
