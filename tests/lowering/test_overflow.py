@@ -206,3 +206,18 @@ def test_sums_of_rows_need_no_memory_for_columns(name):
     assert y.tolist() == [[0.0, 1.0], [0.0, 4.0], [2.0, 3.0]]
     y.square().sum().backward()
     assert A.grad.values().tolist() == [2.0, 8.0, 4.0, 6.0]
+
+
+@pytest.mark.parametrize("layout", ["coo", "uncoalesced", "csc"])
+def test_places_in_the_whole_take_no_memory_for_each_row(layout):
+    rows, many = torch.tensor([5, 2**40 - 1, 5]), (2**40, 4)
+    if layout == "csc":
+        A = spgrad.sparse_csc_tensor([0, 1, 2, 3, 3], rows, torch.tensor([-2.0, 1.0, 3.0]), many)
+    else:
+        indices = torch.stack([rows, torch.tensor([0, 1, 2])])
+        A = spgrad.sparse_coo_tensor(indices, torch.tensor([-2.0, 1.0, 3.0]), many)
+        A = A.coalesce() if layout == "coo" else A
+    assert (A.argmax(), A.argmin(), (-A).argmax()) == (22, 20, 20)
+    assert A.argmax(specified=True) == 22
+    B = abs(A)
+    assert (B.argmin(), B.argmin(specified=True)) == (0, 4 * (2**40 - 1) + 1)

@@ -253,8 +253,15 @@ def linear_positions(pattern: Pattern) -> torch.Tensor:
         indices = pattern.indices[0].to(torch.int64)
         linear = linear_index(indices, tuple(pattern.shape[: pattern.sparse_dim]))
         return indices.new_zeros(indices.shape[1]) if linear is None else linear
-    view = rows(pattern)
     m, k = pattern.matrix
+    if pattern.blocksize is None and not pattern.compressed_by_rows:
+        view = cols(pattern)
+        col = kernels.expand(view.ptr, view.idx.numel()).to(torch.int64)
+        linear = view.idx.to(torch.int64) * k + col
+        if pattern.batch:  # whose columns count on from item to item
+            linear = linear - torch.div(col, max(k, 1), rounding_mode="floor") * k
+        return linear
+    view = rows(pattern)
     row = kernels.expand(view.ptr, view.idx.numel()).to(torch.int64)
     linear = row * k + view.idx
     if pattern.batch:  # whose columns count on from item to item

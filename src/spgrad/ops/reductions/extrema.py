@@ -12,6 +12,7 @@ from spgrad.core import kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.values import plain
 from spgrad.lowering.segments import Segments, index_along
+from spgrad.lowering.sorting import many
 from spgrad.lowering.views import kept_linear_positions, one_line, rows
 from spgrad.ops.elementwise.binary import maximum, minimum
 from spgrad.ops.reductions.axes import (
@@ -23,6 +24,7 @@ from spgrad.ops.reductions.axes import (
 )
 from spgrad.ops.reductions.reduce import amax, amin
 from spgrad.public import public_op
+from spgrad.torch_protocol.compile import is_real
 
 
 class _SegmentIndices(NamedTuple):
@@ -153,7 +155,7 @@ def _in_whole(call: Reduction, largest: bool, specified: bool) -> torch.Tensor:
     pattern = call.A._pattern
     vals = call.vals.detach().squeeze(2)  # (elements, reduced)
     linear = kept_linear_positions(pattern)
-    order = rows(pattern).perm if len(pattern.shape) - pattern.dense_dim > 1 else None
+    order = _row_major_order(pattern, linear)
     if order is not None:
         vals, linear = vals[order], linear[order]
     each = vals.shape[1]
@@ -164,6 +166,15 @@ def _in_whole(call: Reduction, largest: bool, specified: bool) -> torch.Tensor:
         vals.reshape(-1, 1), _with_gap(segments, along), largest, specified
     )[1]
     return call.result(index)
+
+
+def _row_major_order(pattern: Pattern, linear: torch.Tensor) -> torch.Tensor | None:
+    """The order of the elements, without repeats, by their positions; None if they have it."""
+    if pattern.is_coo or (pattern.compressed_by_rows and pattern.blocksize is None):
+        return None
+    if is_real(linear) and many(pattern.extent[0], pattern):
+        return linear.argsort()
+    return rows(pattern).perm
 
 
 def _segment_indices(pattern: Pattern, call: Reduction) -> _SegmentIndices:
