@@ -13,7 +13,7 @@ import torch
 
 from spgrad import annotations
 from spgrad.core.pattern import LAYOUT_NAMES
-from spgrad.core.refusals import refuse_onnx
+from spgrad.core.refusals import refuse_tracers
 from spgrad.core.slots import above
 from spgrad.errors import ArgumentKindError, SpgradError, UnsupportedError, word_as_kernels
 from spgrad.torch_protocol.compile import (
@@ -85,14 +85,14 @@ def public_as(name: str, *, collective: bool = False) -> Callable[[Callable[P, T
                 again: Any = run
                 return again(*_pythons(args), **_pythons(kwargs))
             try:
-                if flags:
-                    annotations.require_flags(flags, args, kwargs)
+                if flags or torch._C._is_tracing():
+                    _require_call(name, flags, args, kwargs)
                 out = op(*args, **kwargs)
                 if type(out) is not torch.Tensor:
                     _require_sizes(out)
                 return out
             except Exception as given:
-                refuse_onnx()  # whose exporter makes tensors of numbers, which others refuse
+                refuse_tracers(name)  # torch.onnx makes tensors of numbers, which others refuse
                 error = UnsupportedError(UNKNOWN_SIZE) if of_data(given) else given
                 if isinstance(error, (SpgradError, TypeError)) and _has_numpys((args, kwargs)):
                     again: Any = run
@@ -118,6 +118,12 @@ def public_as(name: str, *, collective: bool = False) -> Callable[[Callable[P, T
         return run
 
     return decorate
+
+
+def _require_call(name: str, flags: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuses a call that torch.jit.trace or torch.onnx records, and flags that are no bool."""
+    refuse_tracers(name)
+    annotations.require_flags(flags, args, kwargs)
 
 
 def named_error(call: Call, error: Exception) -> SpgradError | None:

@@ -104,6 +104,17 @@ def test_gradients_of_scripts_stay_on_the_pattern():
             torch.testing.assert_close(A.grad.values(), torch.tensor([7.0, 5.0]))
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit", "ignore::torch.jit.TracerWarning")
+def test_a_trace_follows_native_tensors():
+    """Conversions inside of the traced function gave SparseTensors, whose values were constants."""
+    x, A = torch.tensor([[1.0, 5.0], [2.0, 7.0]]), DENSE.to_sparse()
+    with spgrad.dropin():
+        trace = torch.jit.trace(lambda D, x: torch.mm(D.to_sparse(), x), (DENSE, x))
+        torch.testing.assert_close(trace(x, DENSE), x @ DENSE)
+        with pytest.raises(spgrad.UnsupportedError, match=r"torch\.jit\.trace records the call"):
+            torch.jit.trace(product, (A, x))
+
+
 @pytest.mark.filterwarnings("ignore:.torch.jit")
 def test_errors_of_scripts_stay_torchs():
     with spgrad.dropin(), pytest.raises(RuntimeError, match="mat1 and mat2"):

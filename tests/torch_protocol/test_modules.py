@@ -189,6 +189,28 @@ def test_modules_of_torchscript_refuse_sparse_tensors(name):
     torch.testing.assert_close(script(native).to_dense(), 2 * native.to_dense())
 
 
+TRACED = {
+    "buffer": lambda A, x: A @ x,
+    "values": lambda A, x: A.values() * x.sum(),
+    "made": lambda A, x: spgrad.from_dense(x).sum(),
+    "layer": lambda A, x: spgrad.nn.GraphConv(3, 2, dtype=x.dtype)(x, A),
+    "linear": lambda A, x: spgrad.nn.SparseLinear(3, 2, density=1.0, dtype=x.dtype)(x),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("name", TRACED)
+def test_torch_jit_trace_is_refused(name, given):
+    """It kept the elements of an operand as constants, or failed inside of torch."""
+    A, x = made("csr", (4, 4)).detach(), torch.ones(4, 3, dtype=torch.float64)
+    function = TRACED[name]
+    traced, operands = (function, (A, x)) if given else (lambda x: function(A, x), (x,))
+    with pytest.raises(spgrad.UnsupportedError, match=r"torch\.jit\.trace records the call"):
+        torch.jit.trace(traced, operands)
+    traced(*operands)
+
+
 class Positive(nn.Module):
     def forward(self, A):
         return torch.relu(A)

@@ -232,6 +232,11 @@ class Pattern:
         """Everything but shape and tensors."""
         return Spec(self.name, self.dense_dim, self.blocksize, self.coalesced, self.ordered)
 
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """Layout, shape, and how much of it is dense or in blocks."""
+        return self.layout, self.shape, self.dense_dim, self.blocksize
+
     @classmethod
     def from_spec(
         cls, spec: Spec, shape: tuple[int, ...], indices: tuple[torch.Tensor, ...]
@@ -300,28 +305,17 @@ class Pattern:
 
     def same_as(self, other: Pattern) -> bool:
         """Tells whether both patterns list the same elements in the same order; O(1) if shared."""
-        if self is other:
-            return True
-        if not self._has_form_of(other):
-            return False
+        if self is other or self.form != other.form:
+            return self is other
         # the plain indices first: pointers are often equal where these differ from the start on
         both = zip(reversed(self.indices), reversed(other.indices), strict=True)
         return all(_same_tensor(a, b) for a, b in both)
-
-    def _has_form_of(self, other: Pattern) -> bool:
-        """Whether both have one layout, shape, number of dense dimensions and block size."""
-        return (self.layout, self.shape, self.dense_dim, self.blocksize) == (
-            other.layout,
-            other.shape,
-            other.dense_dim,
-            other.blocksize,
-        )
 
     def agrees_with(self, other: Pattern, text: str) -> bool:
         """As `same_as`; but a traced graph gets an assertion, which raises `text`."""
         if self is other or not torch.compiler.is_compiling():
             return self.same_as(other)
-        if not self._has_form_of(other):
+        if self.form != other.form:
             return False
         if not (known(self.nse) and known(other.nse)):
             torch._check(self.nse == other.nse, lambda: f"spgrad: {text}")

@@ -330,14 +330,24 @@ def no_memory(name: str) -> UnsupportedError:
     )
 
 
-def refuse_onnx() -> None:
-    """Raises while torch.onnx.export reads a module; called where a trace flattens a tensor."""
+def refuse_tracers(function: str = "") -> None:
+    """Raises while torch.onnx.export or torch.jit.trace reads a module or calls `function`.
+
+    They record what becomes of dense tensors, and would take the elements of today for constants.
+    """
     onnx = sys.modules.get("torch.onnx")
     if onnx is not None and onnx.is_in_onnx_export():
         raise UnsupportedError(
             "torch.onnx.export got a SparseTensor, in the module or as an argument, for which ONNX "
             "has no operations; dense tensors are accepted. Export a module that holds "
-            "A.to_dense() in its place."
+            "A.to_dense() in its place.",
+            function=function,
+        )
+    if not torch.compiler.is_compiling() and torch.jit.is_tracing():
+        raise UnsupportedError(
+            "torch.jit.trace records the call, and would take the elements of sparse tensors for "
+            "constants; calls outside of it are accepted. Use torch.compile or torch.export.",
+            function=function,
         )
 
 

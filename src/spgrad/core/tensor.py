@@ -103,7 +103,7 @@ requires_grad=True)
         return op(*args, **(kwargs or {}))
 
     def __tensor_flatten__(self) -> tuple[list[str], Any]:
-        refusals.refuse_onnx()
+        refusals.refuse_tracers()
         refusals.refuse_unwrapping(self)
         pattern = self._pattern
         if self._is_bare:

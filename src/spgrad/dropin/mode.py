@@ -28,12 +28,14 @@ class Mode(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        ours = bool(types) and SparseTensor in types
+        if not ours and torch._C._is_tracing():  # torch.jit.trace follows native tensors alone
+            return func(*args, **kwargs)
         construct = constructors.CONSTRUCTORS.get(func)
         if construct is not None and not optimizing(func):
             made = construct(func, args, kwargs)
             if made is not NotImplemented:
                 return made
-        ours = bool(types) and SparseTensor in types
         if not ours and not _native_among(args) and not (kwargs and _asks_sparse(kwargs)):
             return func(*args, **kwargs)
         if ours and func in torch_semantics.LEFT_TO_TORCH and traced(shown=True):
@@ -73,7 +75,7 @@ def _call(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             return outputs.store(_call(func, types, args, rest), kwargs["out"])
         return _answer(func, types, args, kwargs)
     except (SpgradError, TypeError, RuntimeError) as error:
-        if of_memory(error):
+        if of_memory(error) or torch._C._is_tracing():
             raise
         refused = not isinstance(error, torch_semantics.LeftToTorchError)
         wish = state.fallbacks[-1] if refused else "torch"

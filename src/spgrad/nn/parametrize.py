@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 
 from spgrad.core.checks import describe_kind
 from spgrad.core.pattern import Pattern
-from spgrad.core.refusals import refuse_onnx
+from spgrad.core.refusals import refuse_tracers
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, on_pattern
 from spgrad.errors import ArgumentKindError, StateError
@@ -45,7 +45,7 @@ class Values(nn.Module):
 
     def forward(self, values: torch.Tensor) -> SparseTensor:
         """The SparseTensor with these values."""
-        refuse_onnx()
+        refuse_tracers()
         return from_values(values, self.elements)
 
     def right_inverse(self, A: SparseTensor) -> tuple[torch.Tensor]:

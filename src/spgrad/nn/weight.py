@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 from spgrad.core import checks
 from spgrad.core.compressed import sparse_bsr_tensor, sparse_csr_tensor
 from spgrad.core.pattern import Pattern
-from spgrad.core.refusals import refuse_onnx, refuse_script
+from spgrad.core.refusals import refuse_script, refuse_tracers
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, on_pattern
 from spgrad.errors import ArgumentValueError, SpgradError, StateError, UnsupportedError
@@ -149,7 +149,7 @@ class SparseWeight(nn.Module):
 
     def _current(self) -> SparseTensor:
         """The pattern as a SparseTensor whose numbers are never read; made once."""
-        refuse_onnx()
+        refuse_tracers()
         if torch.compiler.is_compiling() and self._elements is not None:
             return self._elements
         if not self._is_unchanged():

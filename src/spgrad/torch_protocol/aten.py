@@ -243,13 +243,7 @@ def _as_far_as_known(a: Pattern, b: Pattern) -> bool:
 
 def alike(a: Pattern, b: Pattern) -> bool:
     """True for patterns that differ at most in their specified elements."""
-    same = (a.layout, a.shape, a.dense_dim, a.blocksize) == (
-        b.layout,
-        b.shape,
-        b.dense_dim,
-        b.blocksize,
-    )
-    return same and a.indices[0].is_meta == b.indices[0].is_meta
+    return a.form == b.form and a.indices[0].is_meta == b.indices[0].is_meta
 
 
 def _replaced(A: SparseTensor, source: SparseTensor, pattern: Pattern) -> SparseTensor:

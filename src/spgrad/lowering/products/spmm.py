@@ -11,7 +11,7 @@ import torch
 
 from spgrad import kernels
 from spgrad.core.pattern import Pattern, View
-from spgrad.core.refusals import refuse_onnx
+from spgrad.core.refusals import refuse_tracers
 from spgrad.core.tensor import SparseTensor, requires_grad
 from spgrad.core.values import (
     as_result,
@@ -247,7 +247,7 @@ class _SpMM(Function):
         if not isinstance(A, SparseTensor):
             ctx.save_for_backward(A, x)
             return _spmm(A, x, pattern, transpose)
-        refuse_onnx()
+        refuse_tracers()
         record_operand(ctx, A)
         ctx.save_for_backward(A, x, A._vals)  # autograd checks that these have not changed
         return _spmm(one_by_one(A._vals), x, pattern, transpose)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from spgrad.core import checks
-from spgrad.core.refusals import refuse_onnx
+from spgrad.core.refusals import refuse_tracers
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.operands import (
@@ -66,7 +66,7 @@ def reduction_of(aggr: str) -> str:
 
 def graph_operand(A: Any, x: Any = None) -> SparseTensor:
     """`A` as a SparseTensor that is one adjacency matrix, or the refusal; x are the features."""
-    refuse_onnx()
+    refuse_tracers()
     if not is_sparse(A) and checks.constructor_of(A) == "from_edges":
         raise ArgumentKindError(
             f"`A` is {checks.describe_kind(A)}, like PyG's edge_index; a SparseTensor or a native "
