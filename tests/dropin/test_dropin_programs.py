@@ -104,6 +104,15 @@ def test_gradients_of_scripts_stay_on_the_pattern():
             torch.testing.assert_close(A.grad.values(), torch.tensor([7.0, 5.0]))
 
 
+def test_programs_compile_in_one_graph():
+    x = torch.tensor([[1.0, 5.0], [2.0, 7.0]])
+    whole = torch.compile(
+        lambda A, x: torch.sparse.mm(A, x) + A.to_dense(), fullgraph=True, backend="aot_eager"
+    )
+    with spgrad.dropin():
+        torch.testing.assert_close(whole(DENSE.to_sparse_csr(), x), DENSE @ x + DENSE)
+
+
 @pytest.mark.filterwarnings("ignore:.torch.jit", "ignore::torch.jit.TracerWarning")
 def test_a_trace_follows_native_tensors():
     """Conversions inside of the traced function gave SparseTensors, whose values were constants."""

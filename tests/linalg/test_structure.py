@@ -8,6 +8,7 @@ import torch
 
 import spgrad
 from spgrad.core.pattern import LAYOUTS
+from spgrad.linalg import structure
 
 HERMITIAN = torch.tensor([[1.0, 2j, 0.0], [-2j, 0.0, 3.0], [0.0, 3.0, 4.0]])
 
@@ -87,3 +88,15 @@ def test_graphs_beyond_int32_are_refused():
             function(A)
     nodes = A.coo_indices().unique()
     assert spgrad.connected_components(A[nodes][:, nodes])[0] == 1
+
+
+def test_a_sum_with_the_transpose_beyond_int32_is_refused(monkeypatch):
+    """It has up to twice the elements of A."""
+    pytest.importorskip("pymetis")
+    A = spgrad.from_edges(torch.tensor([[0, 1, 2], [1, 2, 0]]))
+    assert spgrad.locality_order(A, 1).sort().values.tolist() == [0, 1, 2]
+    monkeypatch.setattr(structure, "LARGEST", 5)
+    for function in (spgrad.locality_order, functools.partial(spgrad.data.partition, parts=2)):
+        with pytest.raises(ValueError, match=r"`A` \+ `A`\^T has 3 rows and 6 elements; SciPy's"):
+            function(A)
+    assert spgrad.connected_components(A)[0] == 1

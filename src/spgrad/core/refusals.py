@@ -330,6 +330,11 @@ def no_memory(name: str) -> UnsupportedError:
     )
 
 
+def jit_traces() -> bool:
+    """Whether torch.jit.trace records calls; Dynamo, which reads this function, does not."""
+    return not torch.compiler.is_compiling() and torch._C._is_tracing()
+
+
 def refuse_tracers(function: str = "") -> None:
     """Raises while torch.onnx.export or torch.jit.trace reads a module or calls `function`.
 
@@ -343,7 +348,7 @@ def refuse_tracers(function: str = "") -> None:
             "A.to_dense() in its place.",
             function=function,
         )
-    if not torch.compiler.is_compiling() and torch.jit.is_tracing():
+    if jit_traces():
         raise UnsupportedError(
             "torch.jit.trace records the call, and would take the elements of sparse tensors for "
             "constants; calls outside of it are accepted. Use torch.compile or torch.export.",

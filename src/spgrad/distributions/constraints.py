@@ -70,9 +70,10 @@ class _PositiveDefinite(_Sparse):
         items = math.prod(A._pattern.batch)
         try:
             require_true(A, "positive definite")
-            holds = Root(A).failed is None
         except (ArgumentValueError, PivotError):  # not symmetric, or a diagonal not positive
             holds = False
+        else:
+            holds = Root(A).failed is None
         return torch.full((items,), holds, device=A.device)
 
 

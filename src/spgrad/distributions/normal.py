@@ -370,12 +370,20 @@ def _require_values(made: SparseMultivariateNormal) -> None:
 def _require_definite(name: str, T: SparseTensor, parameter: Full) -> None:
     try:
         require_true(T, "positive definite")
-        parameter.root.require()
     except (ArgumentValueError, PivotError) as error:
-        raise ArgumentValueError(
-            f"`{name}` is not symmetric positive definite; a matrix that is, with both triangles "
-            f"stored, is accepted. Take ({name} + {name}.mT) / 2, and add to its diagonal."
-        ) from error
+        raise _not_definite(name) from error
+    root = parameter.root  # its error, such as one of too many elements, says what is wrong
+    try:
+        root.require()
+    except PivotError as error:
+        raise _not_definite(name) from error
+
+
+def _not_definite(name: str) -> ArgumentValueError:
+    return ArgumentValueError(
+        f"`{name}` is not symmetric positive definite; a matrix that is, with both triangles "
+        f"stored, is accepted. Take ({name} + {name}.mT) / 2, and add to its diagonal."
+    )
 
 
 for _check in (_require_values, _require_no_nan):

@@ -11,6 +11,7 @@ from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.errors import PivotError
+from spgrad.linalg.direct.engines import require_int32
 from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver, direct_info
 from spgrad.lowering.views import cols
 
@@ -29,6 +30,8 @@ class Root(Prepared):
         self.items = pattern.extent[0] // max(pattern.matrix[0], 1)
         if pattern.extent[0] == 0:
             return
+        hint = "Give scale_tril or precision_tril, for which no factor is computed."
+        require_int32("SuperLU", pattern, hint)
         view = cols(pattern)
         vals = plain(A._vals.detach()).reshape(-1).cpu()
         self._factor = _factored(view, vals, pattern.extent)

@@ -8,7 +8,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from spgrad.core.pattern import LAYOUT_NAMES
-from spgrad.core.refusals import SCRIPTED
+from spgrad.core.refusals import SCRIPTED, jit_traces
 from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.dropin import constructors, native, outputs, torch_semantics
@@ -29,7 +29,7 @@ class Mode(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         ours = bool(types) and SparseTensor in types
-        if not ours and torch._C._is_tracing():  # torch.jit.trace follows native tensors alone
+        if not ours and jit_traces():  # torch.jit.trace follows native tensors alone
             return func(*args, **kwargs)
         construct = constructors.CONSTRUCTORS.get(func)
         if construct is not None and not optimizing(func):
@@ -75,7 +75,7 @@ def _call(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             return outputs.store(_call(func, types, args, rest), kwargs["out"])
         return _answer(func, types, args, kwargs)
     except (SpgradError, TypeError, RuntimeError) as error:
-        if of_memory(error) or torch._C._is_tracing():
+        if of_memory(error) or jit_traces():
             raise
         refused = not isinstance(error, torch_semantics.LeftToTorchError)
         wish = state.fallbacks[-1] if refused else "torch"

@@ -9,7 +9,12 @@ import torch
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentIndexError, ArgumentValueError
-from spgrad.linalg.structure import graph_of, require_square, square_matrix
+from spgrad.linalg.structure import (
+    graph_of,
+    require_countable,
+    require_square,
+    square_matrix,
+)
 from spgrad.lowering.operands import dense_operand, matrix_operand, require_int
 from spgrad.ops.indexing.getitem import index_select
 from spgrad.public import public_op
@@ -84,8 +89,8 @@ def locality_order(A: torch.Tensor, size: int = 1024) -> torch.Tensor:
 
     Raises:
         TypeError: `A` is not sparse, or `size` is not an int.
-        ValueError: `A` is not square, no matrix, or has more than 2^31 - 1 rows or elements;
-            `size` is less than 1.
+        ValueError: `A` is not square, no matrix, or A + A^T has more than 2^31 - 1 rows or
+            elements; `size` is less than 1.
         NotImplementedError: `A` has dense dimensions.
         ImportError: SciPy or pymetis is not installed.
 
@@ -122,6 +127,7 @@ def neighbour_graph(M: SparseTensor) -> Any:
     graph = (graph + graph.T).tocsr()  # int8: a sum may not become 0
     graph.setdiag(0)
     graph.eliminate_zeros()
+    require_countable(graph.shape[0], graph.nnz, "`A` + `A`^T")
     return graph
 
 

@@ -137,15 +137,23 @@ def require_square(M: SparseTensor) -> None:
         raise checks.bad_shape("A", tuple(M._pattern.shape), "a square matrix", hint)
 
 
-def graph_of(M: SparseTensor) -> Any:
-    """The pattern of a square matrix, as a SciPy matrix of ones; refused beyond int32."""
-    n, elements = M._pattern.matrix[0], M._pattern.elements
-    if max(n, elements) > torch.iinfo(torch.int32).max:  # SciPy's graph functions take no int64
+LARGEST = 2**31 - 1
+"""Of the 32-bit integers in which SciPy's functions of graphs, and METIS, count."""
+
+
+def require_countable(n: int, elements: int, of: str = "`A`") -> None:
+    """Refuses a graph with more rows or elements than 32-bit integers count."""
+    if max(n, elements) > LARGEST:
         raise ArgumentValueError(
-            f"`A` has {n} rows and {elements} elements; SciPy's functions of graphs accept at most "
-            "2^31 - 1 of each. Work on a part A[nodes][:, nodes], such as "
+            f"{of} has {n} rows and {elements} elements; SciPy's functions of graphs accept at "
+            "most 2^31 - 1 of each. Work on a part A[nodes][:, nodes], such as "
             "nodes = A.coo_indices().unique(), the nodes with edges."
         )
+
+
+def graph_of(M: SparseTensor) -> Any:
+    """The pattern of a square matrix, as a SciPy matrix of ones; refused beyond int32."""
+    require_countable(M._pattern.matrix[0], M._pattern.elements)
     import numpy as np
     from scipy.sparse import csr_array
 

@@ -50,14 +50,15 @@ def store(name: str, input: torch.Tensor, result: torch.Tensor) -> Any:
             f"that holds the result is accepted. Use spgrad.{name}, which returns it.",
             function=f"{name}_",
         )
-    sparse = isinstance(input, SparseTensor), isinstance(result, SparseTensor)
     text = (
         f"the result is {_elements(result)}, and `input` {_elements(input)}; in place, a "
         f"result with the elements of `input` is accepted. Use spgrad.{name}, which returns it."
     )
-    same = sparse == (False, False) and input.shape == result.shape
-    if sparse == (True, True):
+    if isinstance(input, SparseTensor) and isinstance(result, SparseTensor):
         same = input._pattern.agrees_with(result._pattern, text)
+    else:
+        mixed = isinstance(input, SparseTensor) or isinstance(result, SparseTensor)
+        same = not mixed and input.shape == result.shape
     if not same:
         raise StateError(text, function=f"{name}_")
     return input.copy_(result)

@@ -322,3 +322,11 @@ def test_elements_that_the_integers_of_an_engine_cannot_count():
     engines.require_int32("SuperLU", types.SimpleNamespace(elements=2**31 - 1))
     with pytest.raises(errors.ArgumentValueError, match="2147483648 elements; SuperLU accepts at"):
         engines.require_int32("SuperLU", types.SimpleNamespace(elements=2**31))
+
+
+@pytest.mark.parametrize("name", ["covariance_matrix", "precision_matrix"])
+def test_distributions_count_in_the_integers_of_an_engine(monkeypatch, name):
+    matrix, loc = spgrad.eye(4, dtype=D), torch.zeros(4, dtype=D)
+    monkeypatch.setattr(engines, "LARGEST", 3)
+    with pytest.raises(errors.ArgumentValueError, match=r"4 elements; SuperLU .* Give scale_tril"):
+        spgrad.distributions.SparseMultivariateNormal(loc, **{name: matrix}).rsample()

@@ -160,12 +160,16 @@ def coordinates(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     )
 
 
-def require_int32(engine: str, pattern: Pattern) -> None:
+LARGEST = 2**31 - 1
+"""Of the 32-bit integers in which engines count elements."""
+_ITERATIVE = "Take an iterative solver, such as solver=spgrad.linalg.BiCGSTAB()."
+
+
+def require_int32(engine: str, pattern: Pattern, hint: str = _ITERATIVE) -> None:
     """Refuses a matrix with more elements than an engine's 32-bit integers can count."""
-    if pattern.elements >= 2**31:
+    if pattern.elements > LARGEST:
         raise ArgumentValueError(
-            f"`A` has {pattern.elements} elements; {engine} accepts at most 2^31 - 1. Take an "
-            "iterative solver, such as solver=spgrad.linalg.BiCGSTAB()."
+            f"`A` has {pattern.elements} elements; {engine} accepts at most 2^31 - 1. {hint}"
         )
 
 
