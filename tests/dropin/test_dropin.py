@@ -118,6 +118,8 @@ def test_blocks_nest_and_decorate_and_the_switch_stays_on():
     assert type(torch.eye(2).to_sparse()) is torch.Tensor
     with pytest.raises(spgrad.StateError, match="not on"):
         switch.disable()
+    with pytest.raises(spgrad.StateError, match="not on"):
+        switch.__exit__(None, None, None)
     with pytest.raises(ValueError, match="`fallback` is 'maybe'"):
         spgrad.dropin(fallback="maybe")
 

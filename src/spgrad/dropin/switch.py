@@ -71,6 +71,12 @@ class dropin:  # noqa: N801
         return self
 
     def __exit__(self, *error: Any) -> None:
+        if not state.fallbacks:
+            raise StateError(
+                "the mode is not on in this thread; `disable` is accepted after "
+                "`enable`. Call it in the thread that enabled the mode.",
+                function="dropin",
+            )
         if len(state.fallbacks) == 1:
             if _get_current_function_mode() is not _TURNS.mode:
                 raise StateError(
@@ -98,10 +104,4 @@ class dropin:  # noqa: N801
 
     def disable(self) -> None:
         """Turns off what `enable` turned on."""
-        if not state.fallbacks:
-            raise StateError(
-                "the mode is not on in this thread; `disable` is accepted after "
-                "`enable`. Call it in the thread that enabled the mode.",
-                function="dropin",
-            )
         self.__exit__()
