@@ -290,10 +290,7 @@ class Pattern:
         return self
 
     def ascending(self, *old: Pattern) -> Pattern:
-        """Gives self; notes that the indices of each line ascend, if those of all `old` ones do.
-
-        For code that looked at these indices, or that made them of those of `old`.
-        """
+        """Gives self; notes that indices, made of those of `old`, ascend in each line if these do."""
         if all(p.ascends for p in old):
             self.keep(kept.ASCENDING, _versions(self.indices))
         return self
