@@ -290,7 +290,7 @@ class Pattern:
         return self
 
     def ascending(self, *old: Pattern) -> Pattern:
-        """Gives self; notes that indices, made of those of `old`, ascend in each line if these do."""
+        """Gives self; notes that the indices of lines ascend, if those of all of `old` do."""
         if all(p.ascends for p in old):
             self.keep(kept.ASCENDING, _versions(self.indices))
         return self
