@@ -343,7 +343,7 @@ def test_mismatched_arguments_are_refused():
 @pytest.mark.parametrize("common", [0.0005, 0.2, 0.6, 0.999, 1.0])
 def test_large_merges_do_not_depend_on_the_threads(common):
     """The elements of later threads move down by few places, or by more than a thread has."""
-    nse, before = 700_000, torch.get_num_threads()  # memory of more than 4 MB for each part
+    nse, before = 700_000, torch.get_num_threads()  # so that sums take memory of more than 4 MB
     shared = int(common * nse)
     kind = torch.randperm(2 * nse - shared)
     sides = [(kind < nse).nonzero().squeeze(1), (kind >= nse - shared).nonzero().squeeze(1)]

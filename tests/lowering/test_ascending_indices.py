@@ -18,7 +18,7 @@ RESULTS = {
     "A[2:6]": lambda A: A[2:6],
     "A[:, 2:6]": lambda A: A[:, 2:6],
     "A[::2, ::2]": lambda A: A[::2, ::2],
-    "A[::-1]": lambda A: A.flip(0),
+    "flip": lambda A: A.flip(0),
     "A[rows]": lambda A: A[ROWS],
     "tril": torch.tril,
     "cat 0": lambda A: torch.cat([A, A], 0),

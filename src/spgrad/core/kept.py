@@ -53,7 +53,7 @@ BLOCK_COLS = Key("block_cols")
 """The matrix of blocks by columns: a `View` that counts in blocks."""
 
 ASCENDING = Key("ascending")
-"""The versions of the indices when those of each line were known to ascend."""
+"""How often each index tensor had changed in place when its lines were known to ascend."""
 
 GIVEN = Key("given")
 """The keys of the views that compiled code takes beside the indices. Others, which it derives, are

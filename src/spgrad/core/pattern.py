@@ -302,8 +302,10 @@ class Pattern:
 
     def same_as(self, other: Pattern) -> bool:
         """Tells whether both patterns list the same elements in the same order; O(1) if shared."""
-        if self is other or self.form != other.form:
-            return self is other
+        if self is other:
+            return True
+        if self.form != other.form:
+            return False
         # the plain indices first: pointers are often equal where these differ from the start on
         both = zip(reversed(self.indices), reversed(other.indices), strict=True)
         return all(_same_tensor(a, b) for a, b in both)
@@ -314,13 +316,12 @@ class Pattern:
             return self.same_as(other)
         if self.form != other.form:
             return False
+        text = f"spgrad: {text}"
         if not (known(self.nse) and known(other.nse)):
-            torch._check(self.nse == other.nse, lambda: f"spgrad: {text}")
+            torch._check(self.nse == other.nse, lambda: text)
         elif self.nse != other.nse:
             return False
-        return self.derive_with(
-            kept.ASSERTED, other, lambda a, b: _assert_equal(a, b, f"spgrad: {text}")
-        )
+        return self.derive_with(kept.ASSERTED, other, lambda a, b: _assert_equal(a, b, text))
 
     def moved(self, device: torch.device, non_blocking: bool = False) -> Pattern:
         """Gives this pattern with its indices on `device`."""

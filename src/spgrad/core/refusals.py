@@ -338,7 +338,7 @@ def jit_traces() -> bool:
 def refuse_tracers(function: str = "") -> None:
     """Raises while torch.onnx.export or torch.jit.trace reads a module or calls `function`.
 
-    They record what becomes of dense tensors, and would take the elements of today for constants.
+    They record operations on dense tensors, and would keep the elements of this call as constants.
     """
     onnx = sys.modules.get("torch.onnx")
     if onnx is not None and onnx.is_in_onnx_export():

@@ -174,7 +174,7 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _times_of_writing(path: Path) -> dict[tuple[int, int], tuple[int, int]]:
-    """The size and the time of the last change of each file that is there, by its number."""
+    """The size and the time of the last change of each file that is there, by its inode."""
     files = [path / f"{name}.npy" for name in _ARRAYS] if path.is_dir() else [path]
     found = [file.stat() for file in files if file.is_file()]
     return {(at.st_dev, at.st_ino): (at.st_size, at.st_mtime_ns) for at in found}

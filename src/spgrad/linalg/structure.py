@@ -138,7 +138,7 @@ def require_square(M: SparseTensor) -> None:
 
 
 LARGEST = 2**31 - 1
-"""Of the 32-bit integers in which SciPy's functions of graphs, and METIS, count."""
+"""Of the 32-bit integers in which SciPy's functions of graphs, METIS, and engines count."""
 
 
 def require_countable(n: int, elements: int, of: str = "`A`") -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import spgrad
-from spgrad import linalg
+from spgrad import kernels, linalg
 from spgrad.errors import ConvergenceError
 from spgrad.linalg.solvers import iterative
 
@@ -99,6 +99,8 @@ def test_an_error_says_that_rounding_keeps_the_residual_large(monkeypatch):
     torch.testing.assert_close(info.residuals, computed.double(), rtol=1e-5, atol=0)
     found, roundings = residuals_of(A, x, b)  # in float64; float32 rounds each b - A x
     assert ((info.residuals - found).abs() <= found / roundings).all()
+    if kernels.compiled():  # other kernels add in another order
+        torch.testing.assert_close(info.residuals, found, rtol=0.05, atol=0)
 
 
 @pytest.mark.parametrize("kind", [linalg.CG, linalg.MINRES, linalg.BiCGSTAB])

@@ -20,6 +20,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError, PivotError
 from spgrad.linalg.solvers.protocol import Prepared, Solver
+from spgrad.linalg.structure import LARGEST
 from spgrad.lowering.views import cols, rows
 
 
@@ -160,8 +161,6 @@ def coordinates(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     )
 
 
-LARGEST = 2**31 - 1
-"""Of the 32-bit integers in which engines count elements."""
 _ITERATIVE = "Take an iterative solver, such as solver=spgrad.linalg.BiCGSTAB()."
 
 

@@ -185,7 +185,7 @@ def from_dense(
         specified = specified.flatten(sparse_dim).any(-1)
     indices = specified.nonzero().t().contiguous()
     pattern = Pattern(torch.sparse_coo, tuple(x.shape), (indices,), dense_dim=dense_dim)
-    pattern = pattern.ascending()
+    pattern.ascending()
     blocks = require_blocksize(pattern, layout, blocksize)
     flat = x.reshape(math.prod(x.shape[:sparse_dim]), *pattern.dense_shape)
     try:
