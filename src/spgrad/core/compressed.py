@@ -20,6 +20,7 @@ from spgrad.core.construct import (
 )
 from spgrad.core.pattern import LAYOUT_NAMES, Pattern, reaching
 from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import as_dtype
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.public import public_op
 from spgrad.torch_protocol.compile import when_tracing
@@ -301,7 +302,8 @@ def _parts(
         one = "block" if blocked else "value"
         hint = f"Give one {one} for each index in `{plain}`."
         raise checks.bad_shape("values", vals_shape, accepted, hint)
-    return _Parts(ptr, idx.to(ptr.dtype), vals, batch, block, vals_shape[depth:], ptr_shape[-1] - 1)
+    idx, lines = as_dtype(idx, ptr.dtype), ptr_shape[-1] - 1
+    return _Parts(ptr, idx, vals, batch, block, vals_shape[depth:], lines)
 
 
 def _whole_shape(by_rows: bool, parts: _Parts, size: Sequence[int] | None) -> tuple[int, ...]:

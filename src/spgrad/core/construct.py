@@ -213,7 +213,9 @@ def value_tensor(values: Any, options: Options, arg: str = "values") -> torch.Te
                 f"`{arg}` is {checks.describe_kind(values)}; a dense tensor is accepted. Pass its "
                 f"values, {arg}.values()."
             )
-        vals = values.to(dtype=options.dtype, device=options.device)
+        vals = values
+        if options.dtype is not None or options.device is not None:
+            vals = values.to(dtype=options.dtype, device=options.device)
     else:
         vals = _tensor(arg, values, options.dtype, options.device)
     if not options.pin_memory:

@@ -151,8 +151,7 @@ class Pattern:
     @property
     def extent(self) -> tuple[int, int]:
         """Rows and columns of the block-diagonal matrix that a batch is stored as."""
-        m, k = self.matrix
-        items = math.prod(self.batch)
+        (m, k), items = self.matrix, math.prod(self.batch)
         return items * m, items * k
 
     @property
@@ -337,11 +336,12 @@ def index_dtype(like: torch.dtype, sizes: Iterable[int]) -> torch.dtype:
     Each size is compared by itself: `max` would make compiled code depend on which is the largest.
     """
     most = torch.iinfo(like).max
-    sizes = tuple(sizes)
     for size in sizes:
-        if not known(size):
+        if type(size) is not int and not known(size):
             torch._check(size <= most)  # unknown to a trace; a run with a larger size raises
-    return like if all(size <= most for size in sizes) else torch.int64
+        if size > most:
+            return torch.int64
+    return like
 
 
 def reaching(
@@ -382,7 +382,7 @@ def _same_tensor(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _versions(indices: tuple[torch.Tensor, ...]) -> tuple[int, ...]:
-    return tuple(0 if t.is_inference() else t._version for t in indices)
+    return tuple([0 if t.is_inference() else t._version for t in indices])
 
 
 def _assert_equal(a: Pattern, b: Pattern, text: str) -> bool:

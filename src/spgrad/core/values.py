@@ -227,6 +227,11 @@ def plain(t: torch.Tensor) -> torch.Tensor:
     return t.contiguous()
 
 
+def as_dtype(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """`t` in `dtype`; a call of `Tensor.to` that has nothing to do takes a microsecond."""
+    return t if t.dtype == dtype else t.to(dtype)
+
+
 def as_result(y: torch.Tensor, shape: Sequence[int] | None = None) -> torch.Tensor:
     """`y`, a new tensor or a view of one, in another shape, as a caller gets it.
 

@@ -14,7 +14,7 @@ from spgrad import kernels
 from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import on_pattern, plain, stored_values
+from spgrad.core.values import as_dtype, on_pattern, plain, stored_values
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.gather import Gather, moves_along
@@ -142,7 +142,7 @@ def _lines(a: Pattern, b: Pattern) -> _MergeOperands:
     lines = [t for p in (a, b) for t in (_line_of_all(p) if linear else _own_lines(p))]
     dtype = torch.promote_types(lines[0].dtype, lines[2].dtype)
     dtype = index_dtype(dtype, (a.nse + b.nse,))
-    lines = [t if t.dtype == dtype else t.to(dtype) for t in lines]
+    lines = [as_dtype(t, dtype) for t in lines]
     ordered = a.ascends and b.ascends
     return _MergeOperands(tuple(t.contiguous() for t in lines), ordered, linear)
 
@@ -232,7 +232,8 @@ def _on_equal(a: Pattern, b: Pattern) -> _Joint | None:
 
 def asks_device(a: Pattern | torch.Tensor) -> bool:
     """Whether the host would wait for a comparison of indices; a merge then compares them too."""
-    return a.device.type not in ("cpu", "meta")
+    t = a.indices[0] if isinstance(a, Pattern) else a
+    return not (t.is_cpu or t.is_meta)
 
 
 def readable(t: torch.Tensor) -> bool:

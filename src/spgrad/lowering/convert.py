@@ -11,7 +11,7 @@ from spgrad.core import kept
 from spgrad.core.construct import sparse_coo_tensor
 from spgrad.core.pattern import Pattern, View, index_dtype
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import on_pattern, plain, stored_values
+from spgrad.core.values import as_dtype, on_pattern, plain, stored_values
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.gather import Gather, Move, moves_along
 from spgrad.lowering.sorting import lexicographic, many
@@ -54,8 +54,10 @@ def with_sorted_lines(
 
 def flat_values(A: SparseTensor) -> torch.Tensor:
     """Values (elements, *dense) as stored; values inside blocks are counted one by one."""
-    pattern = A._pattern
-    return stored_values(A).reshape(pattern.elements, *pattern.dense_shape)
+    pattern, stored = A._pattern, stored_values(A)
+    if pattern.blocksize is None:
+        return stored
+    return stored.reshape(pattern.elements, *pattern.dense_shape)
 
 
 def moved(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | None = None) -> Move:
@@ -128,7 +130,7 @@ def _converted_with_values(
     else:
         return None
     dtype = _own_dtype(pattern)
-    indices = tuple(i.to(dtype) for i in indices)
+    indices = tuple(as_dtype(i, dtype) for i in indices)
     found = Pattern(layout, pattern.shape, indices, blocksize=blocksize)
     return found.ascending(pattern), vals
 
@@ -143,7 +145,7 @@ def _grouped_in_blocks(
     ptr, idx = view
     block_lines, block_width = blocksize if by_rows else reversed(blocksize)
     dtype = index_dtype(ptr.dtype, (idx.shape[0] * block_lines * block_width,))
-    ptr, idx = ptr.to(dtype), idx.to(dtype)
+    ptr, idx = as_dtype(ptr, dtype), as_dtype(idx, dtype)
     return kernels.group_blocks(ptr, idx, block_lines, block_width, not by_rows, vals)
 
 
@@ -181,7 +183,7 @@ def _from_block_diagonal(pattern: Pattern, row: torch.Tensor, col: torch.Tensor)
         row, col = row.to(torch.int64), col.to(torch.int64)  # the batch may not fit `dtype`
         item = torch.div(row, max(m, 1), rounding_mode="floor")
         coordinates = [*unraveled(item, pattern.batch), row - item * m, col - item * k]
-    return torch.stack([c.to(dtype) for c in coordinates])
+    return torch.stack([as_dtype(c, dtype) for c in coordinates])
 
 
 def _to_compressed(pattern: Pattern, layout: torch.layout) -> Move:
@@ -197,7 +199,7 @@ def _to_compressed(pattern: Pattern, layout: torch.layout) -> Move:
     found = Pattern(
         layout,
         pattern.shape,
-        (view.ptr.to(dtype), view.idx.to(dtype)),
+        (as_dtype(view.ptr, dtype), as_dtype(view.idx, dtype)),
         dense_dim=pattern.dense_dim,
     )
     found = _local(found, view).ascending(pattern)
@@ -224,7 +226,7 @@ def _to_blocks(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int
     found = Pattern(
         layout,
         pattern.shape,
-        (ptr.to(dtype), idx.to(dtype)),
+        (as_dtype(ptr, dtype), as_dtype(idx, dtype)),
         dense_dim=pattern.dense_dim,
         blocksize=blocksize,
     )

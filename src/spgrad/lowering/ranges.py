@@ -15,6 +15,7 @@ import torch
 from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View, index_dtype
+from spgrad.core.values import as_dtype
 from spgrad.lowering.gather import Ranges
 from spgrad.lowering.rebuild import InRanges
 from spgrad.lowering.views import has_lines, row_pointers
@@ -73,9 +74,7 @@ def lines_of(pattern: Pattern, like: torch.dtype | None = None) -> Lines | None:
         return None
     ptr, idx = (row_pointers(pattern), pattern.indices[0][1]) if pattern.is_coo else pattern.indices
     dtype = like or pattern.indices[0].dtype
-    if not ptr.dtype == idx.dtype == dtype:
-        ptr, idx = ptr.to(dtype), idx.to(dtype)
-    return Lines(pattern, ptr, idx)
+    return Lines(pattern, as_dtype(ptr, dtype), as_dtype(idx, dtype))
 
 
 class LineRanges(NamedTuple):

@@ -128,8 +128,7 @@ def _segments(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Segment
     kept = [d for d in range(len(sizes)) if d not in dims]
     size = math.prod(sizes[d] for d in dims)
     if not kept:
-        ptr = torch.arange(2, device=pattern.device) * pattern.elements  # no copy from the host
-        return Segments(ptr, None, pattern.elements, size)
+        return Segments(_one_segment(pattern), None, pattern.elements, size)
     if not dims:
         return Segments(None, None, pattern.elements, 1)
     row, col = len(sizes) - 2, len(sizes) - 1
@@ -154,6 +153,14 @@ def _segments(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Segment
     assert segment is not None
     ptr, perm = _by_segment(segment, math.prod(sizes[d] for d in kept), perm)
     return Segments(ptr, perm, pattern.elements, size)
+
+
+def _one_segment(pattern: Pattern) -> torch.Tensor:
+    """Pointers (2,) of all elements together; no number is copied from the host to a device."""
+    elements, device = pattern.elements, pattern.device
+    if type(elements) is int and elements > 0:
+        return torch.arange(0, elements + 1, elements, device=device)
+    return torch.arange(2, device=device) * elements
 
 
 def _to_be_scattered(

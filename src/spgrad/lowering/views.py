@@ -14,6 +14,7 @@ import torch
 from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View, index_dtype
+from spgrad.core.values import as_dtype
 from spgrad.lowering.sorting import counting_sort, many
 from spgrad.torch_protocol.compile import is_real
 
@@ -37,7 +38,7 @@ def row_pointers(pattern: Pattern) -> torch.Tensor:
 def _compressed(row: torch.Tensor, num_rows: int) -> torch.Tensor:
     """Row pointers of the ascending rows of entries, in their dtype if it holds their number."""
     dtype = index_dtype(row.dtype, row.shape)
-    return kernels.compress(row.to(dtype).contiguous(), num_rows)
+    return kernels.compress(as_dtype(row, dtype).contiguous(), num_rows)
 
 
 def has_lines(pattern: Pattern) -> bool:
@@ -119,8 +120,8 @@ def _cols(pattern: Pattern) -> View:
     return _from_compressed(pattern)
 
 
-def _view_dtype(pattern: Pattern) -> torch.dtype:
-    return index_dtype(torch.int32, (*pattern.extent, pattern.elements))
+def _view_dtype(pattern: Pattern, extent: tuple[int, int]) -> torch.dtype:
+    return index_dtype(torch.int32, (*extent, pattern.elements))
 
 
 def transposed_view(view: View) -> View:
@@ -155,14 +156,14 @@ def _from_compressed(pattern: Pattern) -> View:
 
 def _stored_lines(pattern: Pattern) -> View:
     """The lines that a compressed layout stores; in BSR and BSC, lines of blocks."""
-    dtype = _view_dtype(pattern)
-    across = 1 if pattern.compressed_by_rows else 0
+    extent, across = pattern.extent, 1 if pattern.compressed_by_rows else 0
+    dtype = _view_dtype(pattern, extent)
     size = (pattern.blocksize or (1, 1))[across]
-    ptr, idx = (t.to(dtype) for t in pattern.indices)
+    ptr, idx = (as_dtype(t, dtype) for t in pattern.indices)
     offsets = item_offsets(pattern, pattern.matrix[across] // size)
     if isinstance(offsets, torch.Tensor):
-        idx = idx + offsets.to(dtype)
-    return View(ptr, idx, None, pattern.extent[across] // size)
+        idx = idx + as_dtype(offsets, dtype)
+    return View(ptr, idx, None, extent[across] // size)
 
 
 def flat_coordinates(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
@@ -300,7 +301,7 @@ def _positions_among(pattern: Pattern, dims: tuple[int, ...]) -> torch.Tensor:
 
 
 def _from_coordinates(pattern: Pattern) -> View:
-    dtype = _view_dtype(pattern)
+    dtype = _view_dtype(pattern, pattern.extent)
     num_rows, num_cols = pattern.extent
     if len(pattern.batch) > 0 and pattern.indices[0].dtype == torch.int32:
         wide = pattern.indices[0].to(torch.int64)  # item * k may pass 2^31 before the cast
@@ -309,7 +310,7 @@ def _from_coordinates(pattern: Pattern) -> View:
     if pattern.ordered:
         ptr = pattern.derived(kept.POINTERS)
         ptr = _compressed(row, num_rows) if ptr is None else ptr
-        return View(ptr.to(dtype), col.to(dtype).contiguous(), None, num_cols)
-    row, col = row.to(dtype), col.to(dtype).contiguous()
+        return View(as_dtype(ptr, dtype), as_dtype(col, dtype).contiguous(), None, num_cols)
+    row, col = as_dtype(row, dtype), as_dtype(col, dtype).contiguous()
     ptr, perm = counting_sort(row, num_rows)
     return View(ptr, col[perm], perm, num_cols)

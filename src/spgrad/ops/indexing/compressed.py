@@ -12,6 +12,7 @@ from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.checks import INT
 from spgrad.core.pattern import Pattern, index_dtype
+from spgrad.core.values import as_dtype
 from spgrad.lowering.gather import Entries, Ranges, Run, as_index
 from spgrad.lowering.ranges import lines_of, of_lines
 from spgrad.lowering.rebuild import Found, composed, coordinates, in_layout, positions
@@ -230,11 +231,11 @@ def _whole_lines(
         wide, entries = (t.to(torch.int64) for t in (ptr, idx)), positions(idx, idx.shape[0])
         made, own, entry = kernels.list_lines(*wide, entries, lines.contiguous())
         dtype = index_dtype(ptr.dtype, (own.shape[0],))
-        return TakenLines(made.to(dtype), own.to(dtype), entry)
+        return TakenLines(as_dtype(made, dtype), as_dtype(own, dtype), entry)
     begin, end = ptr.index_select(0, lines), ptr[1:].index_select(0, lines)
     count = int((end - begin).sum())
     dtype = ptr.dtype if count <= _INT32 else torch.int64
-    idx, begin, end = (t.to(dtype) for t in (idx, begin, end))
+    idx, begin, end = (as_dtype(t, dtype) for t in (idx, begin, end))
     ptr, idx = kernels.join_ranges(idx, begin, end, idx.new_zeros(1), count, False)
     return TakenLines(ptr, idx, Ranges(ptr, begin, end, count, False))
 
@@ -320,7 +321,7 @@ def _columns(lines: TakenLines, points: torch.Tensor, size: int) -> TakenLines:
         often = int(points.bincount().max())
         dtype = torch.int64 if max(often * nse, count) > _INT32 else dtype
     inv_ptr, inv_idx = counting_sort(points.to(dtype), size)
-    ptr, idx = lines.ptr.to(dtype), lines.idx.to(dtype)
+    ptr, idx = as_dtype(lines.ptr, dtype), as_dtype(lines.idx, dtype)
     return _with_old_entries(lines.entry, *kernels.select_columns(ptr, idx, inv_ptr, inv_idx))
 
 

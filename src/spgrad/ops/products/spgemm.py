@@ -12,7 +12,7 @@ import torch
 from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View, index_dtype
-from spgrad.core.values import plain
+from spgrad.core.values import as_dtype, plain
 from spgrad.lowering.gather import Ranges
 from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.sorting import counting_sort
@@ -120,7 +120,7 @@ def _find_product(
         dtype = index_dtype(dtype, (idx.shape[0], ptr.shape[0], view_b.num_cols))
     elif idx.dtype == torch.int64:
         dtype = torch.int64
-    found = Pattern(torch.sparse_csr, shape, (ptr.to(dtype), idx.to(dtype)))
+    found = Pattern(torch.sparse_csr, shape, (as_dtype(ptr, dtype), as_dtype(idx, dtype)))
     offsets = item_offsets(found, shape[-1])
     if isinstance(offsets, torch.Tensor):
         own = found.indices[1] - offsets.to(dtype)
@@ -164,11 +164,13 @@ def _asked(a: View, b: View) -> tuple[int, bool]:
 
 def _most_products(a: View, b: View) -> int:
     """The number of products of A B; if int32 can hold it, a bound for it."""
-    counts, entries = b.ptr.diff(), a.idx.numel()
-    if entries == 0 or counts.numel() == 0:
-        return 0
+    most, entries = torch.iinfo(torch.int32).max, a.idx.numel()
+    bound = entries * b.idx.numel()
+    if bound <= most:
+        return bound
+    counts = b.ptr.diff()
     bound = entries * int(counts.max())
-    return bound if bound <= torch.iinfo(torch.int32).max else int(counts[a.idx].sum())
+    return bound if bound <= most else int(counts[a.idx].sum())
 
 
 def _trilinear(

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from spgrad.core import checks
+from spgrad.core.values import as_dtype
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.segments import segment_extremum
@@ -118,7 +119,7 @@ def norm_over(
     vals = converted(call.vals, dtype)
     require_dtype(vals.dtype, arg="dtype" if dtype else names[0], accepted="real complex")
     y = norms_of_segments(call, wide(vals), float(p), specified)
-    return call.result(y.to(vals.dtype.to_real()))
+    return call.result(as_dtype(y, vals.dtype.to_real()))
 
 
 def norms_of_segments(

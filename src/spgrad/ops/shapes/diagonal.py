@@ -287,8 +287,11 @@ def _diagonal_values(A: SparseTensor, offset: int) -> torch.Tensor:
     A = without_repeats(A)
     pattern = A._pattern
     vals = to_diagonal(pattern, offset)(flat_values(A))
-    vals = vals.view(*pattern.batch, diagonal_length(pattern, offset), *pattern.dense_shape)
-    return as_result(vals.movedim(len(pattern.batch), -1))
+    if pattern.batch:
+        vals = vals.view(*pattern.batch, diagonal_length(pattern, offset), *pattern.dense_shape)
+    if pattern.dense_dim:
+        vals = vals.movedim(len(pattern.batch), -1)
+    return as_result(vals)
 
 
 def diagonal_length(pattern: Pattern, offset: int) -> int:
