@@ -347,6 +347,27 @@ def test_rows_of_one_cache_line_are_prefetched_if_they_are_used_seldom(
     assert_close(kernels.spmm(ptr, idx, None, val, x), near, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("most", [2, 8, 22, 50])
+def test_rows_of_half_a_cache_line_are_prefetched_for_short_rows(assume, dtype, most):
+    """With 16-bit elements, for long ones too."""
+    m, k, prefetched = 2000, 3000, most <= 22 or dtype.itemsize == 2
+    ptr = torch.cat([torch.zeros(1, dtype=torch.int64), torch.randint(most + 1, (m,)).cumsum(0)])
+    idx = torch.randint(k, (int(ptr[-1]),), dtype=torch.int32)
+    val, x = dense(len(idx), dtype=dtype), dense(k, 32 // dtype.itemsize, dtype=dtype)
+    found = {}
+    for size in (1 << 40, 1 << 10):
+        assume(size)
+        y = kernels.spmm(ptr.int(), idx, None, val, x)
+        found[bool(kernels.traffic(idx, x, True, m)[3])] = y
+        local = torch.arange(len(idx), dtype=torch.int32) // 100
+        assert kernels.traffic(local, x, True, m)[3] == 0
+    assert set(found) == {False, prefetched}
+    assert_close(y, found[False], rtol=0, atol=0)
+    rtol = 1e-2 if dtype.itemsize == 2 else 1e-4
+    assert_close(y, REFERENCES["spmm"](ptr.int(), idx, None, val, x), rtol=rtol, atol=1e-4)
+
+
 CPU, THIRD = Path("/proc/cpuinfo"), Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 
 

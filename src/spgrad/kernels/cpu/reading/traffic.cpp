@@ -36,18 +36,28 @@ double uses_of(const Tensor& idx, const Tensor& x) {
   return static_cast<double>(idx.numel()) / static_cast<double>(std::max<int64_t>(x.size(0), 1));
 }
 
-// Rows of one cache line are looked at if they are used so seldom that most may come from memory.
-// The processor itself loads many such rows ahead, which suffices if the shared cache has them.
-bool are_looked_at(const Tensor& idx, const Tensor& x) {
+// The processor itself loads many rows of at most one cache line ahead, so few of them are looked
+// at. Rows of one line are if they are used so seldom that most may come from memory; the
+// processor suffices if the shared cache has them. Rows of half a line are if x is at least a
+// quarter of the shared cache and rows of A are short: their ends are foreseen wrongly, which keeps
+// the processor from looking far ahead. So do the instructions for 16-bit elements, of which rows
+// of half a line to a line are looked at.
+bool are_looked_at(const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr double kSeldom = 8;
+  constexpr int64_t kShort = 12;  // entries of a row of A
   const int64_t row = row_bytes(x), lines = row / kLine;
-  if (lines == 0 || (lines == 1 && uses_of(idx, x) > kSeldom)) return false;
+  if (lines == 0) {
+    const bool busy = x.element_size() == 2 ? 2 * row >= kLine
+                                            : 2 * row == kLine && idx.numel() <= kShort * use.lines;
+    return busy && use.sums_only && 4 * x.size(0) * row >= shared_bytes();
+  }
+  if (lines == 1 && uses_of(idx, x) > kSeldom) return false;
   return static_cast<double>(x.size(0) * row) > room(near_bytes());
 }
 
-Misses misses_of(const Tensor& idx, const Tensor& x) {
-  if (!are_looked_at(idx, x)) return {};
-  const auto row = static_cast<double>(row_bytes(x));
+Misses misses_of(const Tensor& idx, const Tensor& x, RowUse use) {
+  if (!are_looked_at(idx, x, use)) return {};
+  const auto row = static_cast<double>(std::max(row_bytes(x), kLine));
   const Footprint footprint = footprint_of(idx);
   const auto share = [&](double bytes) -> Share {
     return {.rows = footprint.misses(bytes / row), .tiles = footprint.misses(bytes / kTileBytes)};
@@ -130,7 +140,7 @@ bool worth_fetching(const Tensor& idx, const Tensor& x, RowUse use) {
 // the use. The processor uses it for entries further on at the same time, so half of the pages are
 // counted, less those of columns, values and y. A second prefetch for each row pays if many rows
 // come from memory, in sums alone a third, or if most come from the shared cache and have more than
-// two cache lines.
+// two cache lines. Rows of less than a line are prefetched once.
 Ahead how_far(double missing, const Tensor& x, bool tiled, RowUse use) {
   constexpr int64_t kBytes = 8 << 10, kOthers = 4, kLeast = 16, kFewLines = 2;
   constexpr double kThird = 0.3, kHalf = 0.5, kMost = 0.7;
@@ -140,7 +150,7 @@ Ahead how_far(double missing, const Tensor& x, bool tiled, RowUse use) {
   const bool from_memory = 2 * x.size(0) * (tiled ? kTilesAtOnce : 1) * row > shared_bytes();
   const double enough = from_memory ? (use.sums_only ? kThird : kHalf) : kMost;
   const bool long_enough = from_memory || row > kFewLines * kLine;
-  ahead.twice = fetches_twice && long_enough && missing > enough;
+  ahead.twice = fetches_twice && row >= kLine && long_enough && missing > enough;
   return ahead;
 }
 
@@ -160,8 +170,8 @@ Traffic choose(const Misses& misses, const Tensor& idx, const Tensor& x, RowUse 
 Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile, int64_t lines) {
   check_tensor(idx, 1, idx.scalar_type(), "idx");
   STD_TORCH_CHECK(x.dim() == 2, "spgrad: `x` has ", x.dim(), " dimensions, not 2.");
-  const Misses misses = misses_of(idx, x);
   const RowUse use{.sums_only = true, .may_tile = may_tile, .lines = lines};
+  const Misses misses = misses_of(idx, x, use);
   const Traffic chosen = choose(misses, idx, x, use);
   Tensor out = empty(x, {10}, ScalarType::Double);
   double* const found = mutable_data<double>(out);
@@ -189,7 +199,7 @@ Tensor assume_cache(const Tensor& like, int64_t size) {
 }  // namespace
 
 Traffic choose_traffic(const Tensor& idx, const Tensor& x, RowUse use) {
-  return choose(misses_of(idx, x), idx, x, use);
+  return choose(misses_of(idx, x, use), idx, x, use);
 }
 
 bool worth_streaming(const Tensor& y) {

@@ -109,6 +109,11 @@ template <int kBytes, int kColumns, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   constexpr int kRow = kColumns * static_cast<int>(sizeof(scalar_t));
   if constexpr (are_few(kColumns, kRow, kBytes)) {
+    if constexpr (kRow > kStagedBytes) {
+      if (a.traffic.ahead) {
+        return spmm_by_registers<kBytes, kColumns, false, false, true>(a, first, last);
+      }
+    }
     constexpr int64_t kShort = 16;                               // entries of a row
     constexpr int64_t kOften = 20, kMost = 24, kNearlyAll = 27;  // of 32
     const int64_t count = int64_t{a.ptr[last]} - a.ptr[first], rows = last - first;

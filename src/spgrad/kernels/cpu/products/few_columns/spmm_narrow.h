@@ -187,15 +187,19 @@ SPGRAD_INLINE void add_entries(const Spmm<index_t, scalar_t>& a, int64_t p, int6
   out = slots[0];
 }
 
-// Rows [first, last). kFetched: columns and values are prefetched.
-template <int kBytes, int kColumns, bool kRegular = false, bool kFetched = false, class index_t,
-          class scalar_t>
+// Rows [first, last). kFetched: columns and values are prefetched; kAhead: rows of x are.
+template <int kBytes, int kColumns, bool kRegular = false, bool kFetched = false,
+          bool kAhead = false, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_by_registers(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   using S = Slots<kBytes, kColumns, scalar_t>;
+  const Distance ahead = kAhead ? distance_of<scalar_t>(a.traffic.ahead, kColumns) : Distance{};
   typename S::Row row;
   for (int64_t i = first; i < last; ++i) {
     const int64_t p = a.ptr[i], end = a.ptr[i + 1];
     if constexpr (kFetched) prefetch_entries(a, p, end);
+    if constexpr (kAhead) {
+      for (int64_t q = p; q < end; ++q) prefetch_row(a, q, ahead, 0, kColumns);
+    }
     if (kHasRegisters<kBytes, kColumns, scalar_t> && end + S::kSlots <= a.nse) [[likely]] {
       if constexpr (kHasRegisters<kBytes, kColumns, scalar_t>) {
         typename S::Values sums[S::kRegisters]{};
