@@ -36,23 +36,28 @@ double uses_of(const Tensor& idx, const Tensor& x) {
   return static_cast<double>(idx.numel()) / static_cast<double>(std::max<int64_t>(x.size(0), 1));
 }
 
-// The processor itself loads many rows of at most one cache line ahead, so few of them are looked
-// at. Rows of one line are if they are used so seldom that most may come from memory; the
-// processor suffices if the shared cache has them. Rows of half a line are if x is at least a
-// quarter of the shared cache and rows of A are short: their ends are foreseen wrongly, which keeps
-// the processor from looking far ahead. So do the instructions for 16-bit elements, of which rows
-// of half a line to a line are looked at.
+// Whether the processor looks far ahead by itself where rows of x are less than a cache line: in
+// sums of float32 and float64, an entry takes few instructions. Rows of half a line are an
+// exception where rows of A are short, because it foresees their ends wrongly.
+bool loads_ahead(const Tensor& idx, const Tensor& x, RowUse use) {
+  constexpr int64_t kShort = 12, kHalf = kLine / 2;
+  const bool real = x.scalar_type() == ScalarType::Float || x.scalar_type() == ScalarType::Double;
+  if (!use.sums_only || !real) return false;
+  return row_bytes(x) != kHalf || idx.numel() > kShort * use.lines;
+}
+
+// Rows of less than a cache line are looked at if x is at least a quarter of the shared cache, and
+// rows of one line if they are used so seldom that most may come from memory. The processor itself
+// loads many such rows ahead, which suffices if the shared cache has them.
 bool are_looked_at(const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr double kSeldom = 8;
-  constexpr int64_t kShort = 12;  // entries of a row of A
-  const int64_t row = row_bytes(x), lines = row / kLine;
+  constexpr int64_t kLeast = 8;
+  const int64_t row = row_bytes(x), lines = row / kLine, bytes = x.size(0) * row;
   if (lines == 0) {
-    const bool busy = x.element_size() == 2 ? 2 * row >= kLine
-                                            : 2 * row == kLine && idx.numel() <= kShort * use.lines;
-    return busy && use.sums_only && 4 * x.size(0) * row >= shared_bytes();
+    return row >= kLeast && 4 * bytes >= shared_bytes() && !loads_ahead(idx, x, use);
   }
   if (lines == 1 && uses_of(idx, x) > kSeldom) return false;
-  return static_cast<double>(x.size(0) * row) > room(near_bytes());
+  return static_cast<double>(bytes) > room(near_bytes());
 }
 
 Misses misses_of(const Tensor& idx, const Tensor& x, RowUse use) {
