@@ -22,6 +22,7 @@ from spgrad.torch_protocol.compile import (
     lost_by_strict_export,
     of_data,
 )
+from spgrad.torch_protocol.func_transforms import is_mapped
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,6 +39,8 @@ _STRICT = (
     "or make the pattern before."
 )
 _MIXED = "got mixed torch.Tensor and DTensor"
+_UNMAPPED = ("doesn't have storage", "vmap: ")
+"""What torch says where a kernel, or Python, reads numbers that torch.func.vmap maps over."""
 _DEEPEST = 5
 """Levels of nested lists that are searched for NumPy numbers, as a list may contain itself."""
 
@@ -190,6 +193,8 @@ def _of_an_argument(
         )
     if isinstance(alien, RuntimeError) and _MIXED in str(alien):
         return _with_dtensor(op, args, kwargs)
+    if isinstance(alien, RuntimeError) and any(text in str(alien) for text in _UNMAPPED):
+        return _with_mapped_integers(op, args, kwargs)
     refused = annotations.refusal(op, args, kwargs, alien)
     if refused is None or alien is error or annotations.BEYOND in str(alien):
         return refused
@@ -197,14 +202,30 @@ def _of_an_argument(
     return None if f"`{named}`" in str(error) else refused
 
 
-def _with_dtensor(
-    op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> SpgradError | None:
-    """The error for a DTensor beside a SparseTensor, for which torch names a kernel alone."""
+def _by_name(op: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
+    """The arguments of a call by their names, also those in a list or tuple."""
     given = dict(inspect.signature(op).bind(*args, **kwargs).arguments)
     for name, x in tuple(given.items()):
         if type(x) in (tuple, list):
             given |= {f"{name}[{i}]": item for i, item in enumerate(x)}
+    return given
+
+
+def _with_mapped_integers(op: Callable[..., Any], args: Any, kwargs: Any) -> SpgradError | None:
+    """The error for indices, of which torch.func.vmap has several and a call takes one."""
+    for name, x in _by_name(op, args, kwargs).items():
+        whole = type(x) is torch.Tensor and not (x.is_floating_point() or x.is_complex())
+        if whole and is_mapped(x):
+            return UnsupportedError(
+                f"`{name}` has ints or bools that torch.func.vmap maps over; the same for all "
+                "items are accepted. Map over values and dense numbers, or call in a loop."
+            )
+    return None
+
+
+def _with_dtensor(op: Callable[..., Any], args: Any, kwargs: Any) -> SpgradError | None:
+    """The error for a DTensor beside a SparseTensor, for which torch names a kernel alone."""
+    given = _by_name(op, args, kwargs)
     names = [name for name, x in given.items() if type(x).__name__ == "DTensor"]
     if not names:
         return None

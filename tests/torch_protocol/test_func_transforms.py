@@ -291,3 +291,25 @@ def test_forward_mode_of_values_that_require_a_gradient():
         found.append((y.detach(), tangent.detach(), of_tangent, of_y))
     for ours, theirs in zip(*found, strict=True):
         testing.assert_close(ours, theirs)
+
+
+MAPPED = {
+    "index_select": (lambda i: spgrad.index_select(spgrad.eye(4), 0, i), "`index`"),
+    "getitem": (lambda i: spgrad.eye(4)[i], "`index`"),
+    "embedding": (lambda i: torch.nn.functional.embedding(i, spgrad.eye(4)), "`input`"),
+    "sparse_coo_tensor": (
+        lambda i: spgrad.sparse_coo_tensor(torch.stack([i, i]), torch.ones(2)),
+        "`indices`",
+    ),
+    "data.random_walk": (lambda i: spgrad.data.random_walk(spgrad.eye(4), i, 2), "`starts`"),
+    "getitem of two": (lambda i: spgrad.eye(4)[i, i], r"`index\[0\]`"),
+}
+
+
+@pytest.mark.parametrize("name", MAPPED)
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_indices_that_vmap_maps_over_are_refused(name):
+    call, argument = MAPPED[name]
+    text = f"{name.partition(' ')[0]}: {argument} has ints or bools that torch.func.vmap maps over"
+    with pytest.raises(spgrad.UnsupportedError, match=text):
+        torch.func.vmap(call)(torch.tensor([[0, 1], [2, 3]]))
