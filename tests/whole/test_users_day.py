@@ -250,6 +250,14 @@ LAYERS = {
 }
 
 
+@pytest.mark.parametrize("options", [{"mode": "max"}, {"max_norm": 0.5}], ids=str)
+def test_onnx_is_refused_for_bags_that_are_not_those_of_torch(options, monkeypatch):
+    bags = spgrad.nn.SparseEmbeddingBag(8, 4, **options)
+    monkeypatch.setattr(torch.onnx, "is_in_onnx_export", lambda: True)
+    with pytest.raises(spgrad.UnsupportedError, match=r"ONNX.*torch\.nn\.EmbeddingBag"):
+        torch.export.export(bags, (torch.tensor([[1, 2]]),))
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_onnx_is_refused_for_graphs(name):
     """By the exporter of TorchScript too, whose tracer takes flags and numbers for tensors."""

@@ -335,7 +335,13 @@ def jit_traces() -> bool:
     return not torch.compiler.is_compiling() and torch._C._is_tracing()
 
 
-def refuse_tracers(function: str = "") -> None:
+def refuse_tracers(
+    function: str = "",
+    got: str = "a SparseTensor, in the module or as an argument",
+    instead: str = (
+        "dense tensors are accepted. Export a module that holds A.to_dense() in its place."
+    ),
+) -> None:
     """Raises while torch.onnx.export or torch.jit.trace reads a module or calls `function`.
 
     They record operations on dense tensors, and would keep the elements of this call as constants.
@@ -343,9 +349,7 @@ def refuse_tracers(function: str = "") -> None:
     onnx = sys.modules.get("torch.onnx")
     if onnx is not None and onnx.is_in_onnx_export():
         raise UnsupportedError(
-            "torch.onnx.export got a SparseTensor, in the module or as an argument, for which ONNX "
-            "has no operations; dense tensors are accepted. Export a module that holds "
-            "A.to_dense() in its place.",
+            f"torch.onnx.export got {got}, for which ONNX has no operations; {instead}",
             function=function,
         )
     if jit_traces():

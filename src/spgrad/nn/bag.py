@@ -11,13 +11,14 @@ from torch import nn
 from spgrad import kernels
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
-from spgrad.core.refusals import refuse_script
+from spgrad.core.refusals import refuse_script, refuse_tracers
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import stored_values
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import dense_operand, is_sparse, require_rank, sparse_operand
 from spgrad.lowering.products.spmm import sddmm, spmm
+from spgrad.nn.copied_rows import CopiedRows, reduced_items, refuse_counts
 from spgrad.ops.layouts.convert import to_sparse_csr
 from spgrad.ops.products.embedding import (
     bag_pattern,
@@ -30,7 +31,9 @@ from spgrad.ops.products.embedding import (
 )
 from spgrad.public import public_as
 from spgrad.torch_protocol.compile import when_tracing
-from spgrad.torch_protocol.func_transforms import transforming
+from spgrad.torch_protocol.func_transforms import is_mapped, mapped_over, transforming
+
+_IN_ONNX = "torch.nn.EmbeddingBag is accepted. Export one that has loaded the state_dict."
 
 
 class SparseEmbeddingBag(nn.EmbeddingBag):
@@ -73,13 +76,15 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
         O(inputs embedding_dim), and a sort of the inputs in the backward; the mode "max" sorts in
         the forward and copies the rows used. Nothing of size inputs x embedding_dim is made.
         torch.compile makes one graph of every kind of bags. The graph copies a row for each input
-        if the mode is "max" or scale_grad_by_freq is given; it checks the inputs when it runs. In a
-        graph, the sparse gradient may list a row once for each use.
+        if the mode is "max" or scale_grad_by_freq is given, and so does torch.func.vmap over the
+        inputs. A graph checks the inputs when it runs, and may list a row once for each use in the
+        sparse gradient.
 
     Raises:
         TypeError: An argument is of another kind.
         IndexError: An input is not in [0, num_embeddings).
         ValueError: Shapes or dtypes do not fit, or offsets do not grow from 0.
+        NotImplementedError: scale_grad_by_freq is given, and torch.func.vmap maps over the inputs.
 
     Example:
         >>> bags = spgrad.nn.SparseEmbeddingBag(10, 3, mode="sum")
@@ -178,6 +183,7 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
                 self.weight, input, offsets, weights, self.include_last_offset,
                 self.padding_idx, self.mode, self.sparse, self.scale_grad_by_freq,
             )  # fmt: skip
+        refuse_tracers("nn.SparseEmbeddingBag.forward", "a SparseEmbeddingBag", _IN_ONNX)
         return self._forward(input, offsets, per_sample_weights)
 
     @torch.no_grad()
@@ -214,6 +220,11 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
         else:
             ptr, index = bags_of(input, offsets, self.include_last_offset, self.num_embeddings)
             weights = weights_of_bags(self.weight, input, per_sample_weights, self.mode)
+        if is_mapped(index) or is_mapped(ptr):
+            refuse_counts(self.scale_grad_by_freq)
+            if self.max_norm is not None:
+                self._renormalise(mapped_over(index).reshape(-1), self.padding_idx)
+            return reduced_items(self.weight, ptr, index, weights, self.mode, self.padding_idx)
         if self.padding_idx is not None:
             ptr, there = without_row(self.padding_idx, ptr, index)
             index, weights = index[there], weights if weights is None else weights[there]
@@ -275,7 +286,7 @@ def _of_table(
     """`reduced_bags` of rows of a table, with the gradient that the layer is asked for."""
     if mode == "max":
         used, inverse, times = index.unique(return_inverse=True, return_counts=True)
-        rows = F.embedding(used, table, sparse=sparse)
+        rows = F.embedding(used, table, sparse=sparse and not transforming())
         if by_frequency and rows.requires_grad:
             rows.register_hook(lambda g: g / times[:, None])
         return reduced_bags(rows, ptr, inverse, weights, "max")
@@ -314,7 +325,7 @@ def _bags_of_graph(
         ptr, there = without_row(padding_idx, ptr, index)
         row, weights = row[there], weights if weights is None else weights[there]
     if each:
-        found: Any = _Rows.apply(table, index, sparse, by_frequency)
+        found: Any = CopiedRows.apply(table, index, sparse, by_frequency)
         return reduced_bags(found, ptr, row, weights, mode)
     return _of_table(table, ptr, row, weights, mode, sparse, False)
 
@@ -327,31 +338,6 @@ def _rows_of_graph(A: SparseTensor, table: torch.Tensor) -> torch.Tensor:
 
 when_tracing(_bags_of_graph)
 when_tracing(_rows_of_graph)
-
-
-class _Rows(torch.autograd.Function):
-    """Rows of a table. A trace need not know how many; the backward of `F.embedding` has to."""
-
-    @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, table: torch.Tensor, index: torch.Tensor, sparse: bool, by_frequency: bool
-    ) -> torch.Tensor:
-        ctx.save_for_backward(index)
-        ctx.size, ctx.sparse, ctx.by_frequency = table.shape, sparse, by_frequency
-        return table.index_select(0, index)
-
-    @staticmethod
-    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
-        (index,) = ctx.saved_tensors
-        if ctx.by_frequency:
-            ordered = index.sort().values
-            ends = [torch.searchsorted(ordered, index, right=right) for right in (False, True)]
-            g = g / (ends[1] - ends[0])[:, None]
-        if ctx.sparse:
-            found = torch.sparse_coo_tensor(index[None], g, ctx.size, check_invariants=False)
-        else:
-            found = g.new_zeros(ctx.size).index_add(0, index, g)
-        return found, None, None, None
 
 
 class _Sums(torch.autograd.Function):

@@ -24,6 +24,7 @@ from spgrad.ops.products.spmm_reduce import in_two_steps, reduced_product
 from spgrad.ops.reductions.axes import require_dtype
 from spgrad.public import public_op
 from spgrad.torch_protocol.compile import told_by_a_run
+from spgrad.torch_protocol.func_transforms import mapped_over
 
 
 @public_op
@@ -260,7 +261,8 @@ def weights_of_bags(
 def _require_rows(index: torch.Tensor, rows: int, ptr: torch.Tensor | None = None) -> None:
     """Refuses indices that are not rows, and pointers that do not grow from 0 to all indices.
 
-    All numbers are read at once. A trace does not know them; its graph checks them in the run.
+    All numbers are read at once, those of all items that torch.func.vmap maps over. A trace does
+    not know them; its graph checks them in the run.
     """
     count = index.numel()
     ends = index.aminmax() if count else (index.new_zeros(()), index.new_full((), -1))
@@ -276,19 +278,19 @@ def _require_rows(index: torch.Tensor, rows: int, ptr: torch.Tensor | None = Non
             "inputs; outside of compiled code the error says which.",
         )
         return
-    least, most, *of_pointers = found.tolist()
-    if least < 0 or most >= rows:
-        wrong = least if least < 0 else most
-        raise ArgumentIndexError(
-            f"`input` has {wrong}; rows in [0, {rows}) are accepted. Check "
-            "how the inputs were made."
-        )
-    if ptr is not None and of_pointers != [0, count, 0]:
-        raise ArgumentValueError(
-            f"`offsets` does not grow from 0 to the {count} inputs; offsets that do "
-            "are accepted. They are where each bag starts; with include_last_offset the "
-            "last is the number of inputs."
-        )
+    for least, most, *of_pointers in mapped_over(found).reshape(-1, found.shape[0]).tolist():
+        if least < 0 or most >= rows:
+            wrong = least if least < 0 else most
+            raise ArgumentIndexError(
+                f"`input` has {wrong}; rows in [0, {rows}) are accepted. Check "
+                "how the inputs were made."
+            )
+        if ptr is not None and of_pointers != [0, count, 0]:
+            raise ArgumentValueError(
+                f"`offsets` does not grow from 0 to the {count} inputs; offsets that do "
+                "are accepted. They are where each bag starts; with include_last_offset the "
+                "last is the number of inputs."
+            )
 
 
 def _table(
