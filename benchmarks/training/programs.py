@@ -113,14 +113,24 @@ class _TwoLayers(nn.Module):
         return self.product(self.second(F.dropout(h, 0.5)))
 
 
-def _fixed_edges(compiled: bool = False, dropped: bool = True) -> Epoch:
+def _dropped(h: torch.Tensor) -> torch.Tensor:
+    return F.dropout(F.relu(h), 0.5)
+
+
+def _dropped_by_factors(h: torch.Tensor) -> torch.Tensor:
+    """The same numbers, by a function that torch.compile calls as it is."""
+    return F.relu(h * torch.empty_like(h).bernoulli_(0.5).div_(0.5))
+
+
+def _fixed_edges(
+    compiled: bool = False, hidden: Callable[[torch.Tensor], torch.Tensor] = _dropped
+) -> Epoch:
     A = _normalized()
     first = spgrad.nn.GraphConv(_cora().x.shape[1], 32, normalize=False)
     second = spgrad.nn.GraphConv(32, learned_edges.CLASSES, normalize=False)
 
     def model(x: torch.Tensor) -> torch.Tensor:
-        h = F.relu(first(spgrad.dropout(x, 0.5), A))
-        return second(F.dropout(h, 0.5) if dropped else h, A)
+        return second(hidden(first(spgrad.dropout(x, 0.5), A)), A)
 
     model = torch.compile(model, fullgraph=True) if compiled else model
     return _graph_epoch(model, [*first.parameters(), *second.parameters()], _cora().x)
@@ -459,9 +469,15 @@ PROGRAMS: dict[str, dict[str, Callable[[], Epoch]]] = {
         "torch CSR": _fixed_edges_torch,
         "torch_geometric": _fixed_edges_geometric,
     },
-    "compiled": {  # without dense dropout, for which torch.compile draws more numbers
-        OWN: partial(_fixed_edges, dropped=False),
-        "compiled spgrad": partial(_fixed_edges, compiled=True, dropped=False),
+    "compiled": {  # without dense dropout, for which torch.compile draws numbers twice
+        OWN: partial(_fixed_edges, hidden=F.relu),
+        "compiled spgrad": partial(_fixed_edges, compiled=True, hidden=F.relu),
+    },
+    "compiled_dropout": {
+        OWN: _fixed_edges,
+        "compiled spgrad": partial(_fixed_edges, compiled=True),
+        "by factors": partial(_fixed_edges, hidden=_dropped_by_factors),
+        "compiled factors": partial(_fixed_edges, compiled=True, hidden=_dropped_by_factors),
     },
     "learned_edges": {
         OWN: _learned_edges,
