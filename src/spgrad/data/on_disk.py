@@ -267,7 +267,8 @@ def prefetched(batches: Iterable[T], ahead: int = 2) -> Iterator[T]:
         ahead: The thread makes at most this many batches ahead.
 
     Returns:
-        An iterator. Closing it, or leaving a loop over it, ends the thread.
+        An iterator over one pass, so call the function in each epoch. Closing the iterator, or
+        leaving a loop over it, ends the thread.
 
     Cost:
         Memory of `ahead` + 1 batches.
