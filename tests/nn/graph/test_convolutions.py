@@ -279,6 +279,7 @@ def test_self_loops_of_edge_features():
         (lambda: nn.GraphConv(0, 3), r"`in_channels` is 0; an int of at least 1"),
         (lambda: nn.SAGEConv((1, 2, 3), 3), r"`in_channels` is \(1, 2, 3\); an int or a pair"),
         (lambda: nn.SAGEConv(3, 2, "median"), r"nn\.SAGEConv: `aggr` is 'median'; sum, mean"),
+        (lambda: nn.SAGEConv(3, 2, ["mean", "max"]), r"`aggr` is \['mean', 'max'\]; sum, mean"),
         (
             lambda: nn.GraphConv(2, 3)(torch.ones(4, 2), torch.tensor([[0, 1], [1, 2]])),
             "from_edges",

@@ -55,9 +55,10 @@ def takes_a_graph(forward: Callable[..., T]) -> Callable[..., T]:
 
 def reduction_of(aggr: str) -> str:
     """The name that `spgrad.spmm` has for a reduction, or the refusal."""
-    found = OTHER_NAMES.get(aggr, aggr)
+    named = isinstance(aggr, str)
+    found = OTHER_NAMES.get(aggr, aggr) if named else ""
     if found not in REDUCTIONS:
-        raise ArgumentValueError(
+        raise (ArgumentValueError if named else ArgumentKindError)(
             f"`aggr` is {aggr!r}; {', '.join(REDUCTIONS)} are accepted. Leave it out for the "
             "layer's default."
         )
