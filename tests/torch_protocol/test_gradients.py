@@ -166,6 +166,21 @@ def test_other_elements_between_forward_and_backward(name):
     assert A.grad.pattern is A.pattern
 
 
+def test_other_elements_for_a_result_between_forward_and_backward():
+    A, other = made().requires_grad_(), made(seed=5)
+    B = A * 1
+    y = (B * B).sum()
+    with torch.no_grad():
+        B.copy_(other)
+    with pytest.raises(RuntimeError, match=CHANGED):
+        y.backward()
+    C = A * 1
+    C.retain_grad()
+    (C * 2).sum().backward()
+    with torch.no_grad(), pytest.raises(spgrad.StateError, match="has a gradient on its"):
+        C.copy_(other)
+
+
 def test_other_elements_for_an_alias_are_refused():
     A, other = made().requires_grad_(), made(seed=5)
     for alias in (A.detach(), A.data):
