@@ -13,6 +13,7 @@ ROOT = TESTS.parent / "src" / "spgrad"
 # module's dotted path begins with, the longest one gives its floor. Modules under one name may
 # import one another without a circle; modules under two names of one floor may not.
 FLOORS = [
+    ["torch_protocol.dynamo.frames"],
     ["torch_protocol.callers", "torch_protocol.func_transforms"],
     ["torch_protocol.dynamo"],
     ["errors", "machine", "support", "torch_protocol.compile"],

@@ -19,6 +19,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.public import public_op
+from spgrad.torch_protocol.func_transforms import Derived
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -124,7 +125,7 @@ def to_torch(A: torch.Tensor) -> torch.Tensor:
     return _native(A._vals, A._pattern)
 
 
-class _FromNative(torch.autograd.Function):
+class _FromNative(Derived):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, pattern: Pattern) -> SparseTensor:  # type: ignore[override]
         return SparseTensor(_native_values(x).detach().reshape(pattern.values_shape), pattern)
@@ -134,7 +135,7 @@ class _FromNative(torch.autograd.Function):
         return to_torch(G), None
 
 
-class _ToNative(torch.autograd.Function):
+class _ToNative(Derived):
     @staticmethod
     def forward(ctx: Any, A: SparseTensor) -> torch.Tensor:  # type: ignore[override]
         ctx.pattern = A._pattern

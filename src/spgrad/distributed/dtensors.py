@@ -31,6 +31,7 @@ from spgrad.distributed.sharded import Sharded, kind_in_words
 from spgrad.distributed.shares import Shares, even_starts
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.torch_protocol.compile import lasting
+from spgrad.torch_protocol.func_transforms import Derived
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def local_copy(x: DTensor) -> torch.Tensor:
     return _LocalCopy.apply(x, x.device_mesh)  # type: ignore[return-value]
 
 
-class _Summed(torch.autograd.Function):
+class _Summed(Derived):
     @staticmethod
     def forward(ctx: Any, part: torch.Tensor, mesh: DeviceMesh) -> DTensor:  # type: ignore[override]
         ctx.mesh = mesh
@@ -157,7 +158,7 @@ class _Summed(torch.autograd.Function):
         return _LocalCopy.apply(g, ctx.mesh), None  # type: ignore[return-value]
 
 
-class _LocalCopy(torch.autograd.Function):
+class _LocalCopy(Derived):
     @staticmethod
     def forward(ctx: Any, x: DTensor, mesh: DeviceMesh) -> torch.Tensor:  # type: ignore[override]
         ctx.mesh = mesh
@@ -169,7 +170,7 @@ class _LocalCopy(torch.autograd.Function):
         return _Summed.apply(g, ctx.mesh), None  # type: ignore[return-value]
 
 
-class _OwnRows(torch.autograd.Function):
+class _OwnRows(Derived):
     """The rows of a DTensor that `Shard(0)` gives this process.
 
     torch's `redistribute` and `to_local` give the same rows. Where a gradient has another placement
@@ -187,7 +188,7 @@ class _OwnRows(torch.autograd.Function):
         return _AllRows.apply(g, ctx.mesh, ctx.shape), None  # type: ignore[return-value]
 
 
-class _AllRows(torch.autograd.Function):
+class _AllRows(Derived):
     """The DTensor of this shape with `Shard(0)` of which each process has its rows."""
 
     @staticmethod

@@ -31,7 +31,7 @@ from spgrad.ops.products.embedding import (
 )
 from spgrad.public import public_as
 from spgrad.torch_protocol.compile import when_tracing
-from spgrad.torch_protocol.func_transforms import is_mapped, mapped_over, transforming
+from spgrad.torch_protocol.func_transforms import Derived, is_mapped, mapped_over, transforming
 
 _IN_ONNX = "torch.nn.EmbeddingBag is accepted. Export one that has loaded the state_dict."
 
@@ -340,7 +340,7 @@ when_tracing(_bags_of_graph)
 when_tracing(_rows_of_graph)
 
 
-class _Sums(torch.autograd.Function):
+class _Sums(Derived):
     """The sums of `reduced_bags`, with a gradient of the table that lists the rows used."""
 
     @staticmethod

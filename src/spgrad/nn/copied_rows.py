@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from spgrad.errors import UnsupportedError
+from spgrad.torch_protocol.func_transforms import Derived
 
 
-class CopiedRows(torch.autograd.Function):
+class CopiedRows(Derived):
     """Rows of a table. A trace need not know how many; the backward of `F.embedding` has to."""
 
     @staticmethod

@@ -18,7 +18,8 @@ from spgrad.ops.elementwise.inside_transforms import inside_transform
 from spgrad.ops.elementwise.queries import item
 from spgrad.support import ABOVE, OPS, OUTSIDE, Op, torch_named
 from spgrad.torch_protocol.aten import alias
-from spgrad.torch_protocol.compile import keep_outside, when_called, when_tracing
+from spgrad.torch_protocol.compile import keep_outside, when_tracing
+from spgrad.torch_protocol.dynamo.frames import when_called
 from spgrad.torch_protocol.gradients import (
     SET_DATA,
     SET_GRAD,

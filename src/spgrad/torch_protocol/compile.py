@@ -23,32 +23,18 @@ from torch._guards import TracingContext
 from torch.autograd import forward_ad
 
 from spgrad.torch_protocol.dynamo.attributes import teach_dynamo
+from spgrad.torch_protocol.dynamo.frames import DYNAMO, leave_all_alone, when_called
 from spgrad.torch_protocol.func_transforms import untransformed
 
-_DYNAMO = "torch._dynamo"
 _WAITING: list[Callable[..., Any]] = []
-_UNREAD: list[Callable[..., Any]] = []
 
 
 def when_tracing(function: Callable[..., Any]) -> None:
     """Lets Dynamo call `function` as one operation of its graph, once Dynamo is imported."""
-    if _DYNAMO in sys.modules:
+    if DYNAMO in sys.modules:
         _hand_over(function)
     else:
         _WAITING.append(function)
-
-
-def when_called(function: Callable[..., Any]) -> None:
-    """Keeps Dynamo, once imported, from compiling `function` and its callees on their own.
-
-    Such calls come from code that a graph break left to Python, where Dynamo would find nothing to
-    compile. Inside a graph, Dynamo reads the function like any other. The rule applies to a code
-    object, and so to all functions that one decorator made.
-    """
-    if _DYNAMO in sys.modules:
-        _leave_alone(function)
-    else:
-        _UNREAD.append(function)
 
 
 def keep_outside(function: Callable[..., Any], why: str) -> None:
@@ -69,17 +55,8 @@ def keep_outside(function: Callable[..., Any], why: str) -> None:
 
 
 def _hand_over(function: Callable[..., Any]) -> None:
-    sys.modules[_DYNAMO].allow_in_graph(function)
-    _leave_alone(function)
-
-
-def _leave_alone(function: Callable[..., Any]) -> None:
-    from torch._C._dynamo import eval_frame
-
-    skip = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
-    code = getattr(function, "__code__", None)
-    if code is not None:
-        eval_frame.set_code_exec_strategy(code, skip)
+    sys.modules[DYNAMO].allow_in_graph(function)
+    when_called(function)
 
 
 class _AfterDynamo(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -88,7 +65,7 @@ class _AfterDynamo(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != _DYNAMO:
+        if fullname != DYNAMO:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
@@ -109,13 +86,11 @@ class _AfterDynamo(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         teach_dynamo()
         for function in _WAITING:
             _hand_over(function)
-        for function in _UNREAD:
-            _leave_alone(function)
         _WAITING.clear()
-        _UNREAD.clear()
+        leave_all_alone()
 
 
-if _DYNAMO in sys.modules:
+if DYNAMO in sys.modules:
     teach_dynamo()
 else:
     sys.meta_path.insert(0, _AfterDynamo())
@@ -191,7 +166,7 @@ def traced(*, shown: bool = False) -> bool:
     module = caller.f_globals.get("__name__", "")
     if TracingContext.try_get() is None:
         return module == "torch._subclasses.meta_utils"
-    return not (shown and module.startswith(_DYNAMO) and caller.f_code.co_name in _READERS)
+    return not (shown and module.startswith(DYNAMO) and caller.f_code.co_name in _READERS)
 
 
 def of_trace(t: torch.Tensor) -> bool:

@@ -24,6 +24,8 @@ from torch._C._functorch import (
 )
 from torch.autograd import forward_ad
 
+from spgrad.torch_protocol.dynamo.frames import when_called
+
 _inside = threading.local()
 
 in_torch_func: Callable[[], bool] = torch._C._are_functorch_transforms_active
@@ -81,7 +83,21 @@ def differentiated(x: torch.Tensor) -> bool:
     return has_tangent(x) or (torch.is_grad_enabled() and x.requires_grad)
 
 
-class Recorded(torch.autograd.Function):
+class Derived(torch.autograd.Function):
+    """A function with a derivative of its own, which Dynamo compiles only as a part of a graph.
+
+    Autograd calls `backward` from C++. Where a graph break leaves that to Python, Dynamo would
+    compile it in pieces, each time it meets something that is in no graph.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in ("backward", "jvp"):
+            if name in vars(cls):
+                when_called(vars(cls)[name].__func__)
+
+
+class Recorded(Derived):
     """A function that autograd records as one node, outside of the transforms of torch.func.
 
     `apply` is the method of C++, because the preparations of `torch.autograd.Function.apply` for
@@ -180,10 +196,10 @@ def _primal(t: Any) -> Any:
     return forward_ad.unpack_dual(t, level=0).primal  # torch.compile tells Python of no level
 
 
-def _transformed(call: _Call) -> type[torch.autograd.Function]:
+def _transformed(call: _Call) -> type[Derived]:
     """The operation for one call, as a function of the tensors among its arguments."""
 
-    class Transformed(torch.autograd.Function):
+    class Transformed(Derived):
         @staticmethod
         def forward(*tensors: torch.Tensor) -> Any:  # type: ignore[override]
             return call.forward(tensors)

@@ -4,6 +4,8 @@ torch's compiled steps differ from its eager ones by the rounding of float32 cor
 the values as a dense parameter is the reference.
 """
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -73,6 +75,36 @@ def test_a_step_is_one_graph(case):
 def test_a_whole_train_step():
     """Forward, backward and the update, with the breaks that the compiler makes at `backward`."""
     compare(OPTIMIZERS["sgd"], whole=True)
+
+
+HELD = SimpleNamespace()
+
+
+def step_of_what_is_held():
+    HELD.optimizer.zero_grad()
+    loss = (HELD.A @ HELD.x).sin().sum()
+    loss.backward()
+    HELD.optimizer.step()
+    return loss
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_a_train_step_that_finds_its_tensors_in_a_module(layout):
+    """Dynamo leaves such a forward to Python; Python alone then runs the backward too."""
+    found = []
+    for compiled in (False, True):
+        torch._dynamo.reset()
+        A = testing.random_sparse((6, 5), layout, seed=0).detach()
+        HELD.A, HELD.x = nn.Parameter(A), torch.ones(5, 3, dtype=A.dtype)
+        HELD.optimizer = torch.optim.SGD([HELD.A], lr=0.1)
+        run = step_of_what_is_held
+        run = torch.compile(run, backend="aot_eager") if compiled else run
+        losses = [run().detach() for _ in range(3)]
+        found.append((torch.stack(losses), HELD.A.detach().values()))
+        assert HELD.A.pattern is A.pattern
+    vars(HELD).clear()
+    for got, wanted in zip(*reversed(found), strict=True):
+        testing.assert_close(got, wanted)
 
 
 class GCN(nn.Module):

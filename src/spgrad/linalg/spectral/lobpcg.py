@@ -21,6 +21,7 @@ from spgrad.ops.products.broadcast import flat
 from spgrad.ops.products.named.einsum import require_operands
 from spgrad.public import public_op
 from spgrad.torch_protocol.autocast import in_given_precision
+from spgrad.torch_protocol.func_transforms import Derived
 
 MOST_STEPS = 10_000
 """Conjugate gradient steps that a derivative of eigenvectors may take."""
@@ -234,7 +235,7 @@ def _divided(x: torch.Tensor, unit: torch.Tensor) -> torch.Tensor:
     return SparseTensor(x._vals / unit, x._pattern) if isinstance(x, SparseTensor) else x / unit
 
 
-class _Lobpcg(torch.autograd.Function):
+class _Lobpcg(Derived):
     """E and X from the values of A and B.
 
     With S = X^T g for the cotangent g of X, and h that of E, a change of the pair (e, x) is
@@ -280,7 +281,7 @@ class _Lobpcg(torch.autograd.Function):
         return grad_a, grad_b, None
 
 
-class _Rest(torch.autograd.Function):
+class _Rest(Derived):
     """Column by column, the sum over the eigenvectors not found of x_j (x_j^T g) / (e - e_j)."""
 
     @staticmethod

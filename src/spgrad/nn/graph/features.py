@@ -9,7 +9,7 @@ from torch import nn
 
 from spgrad.core.tensor import SparseTensor
 from spgrad.lowering.products.spmm import wants_grad
-from spgrad.torch_protocol.func_transforms import transforming
+from spgrad.torch_protocol.func_transforms import Derived, transforming
 
 _AT_ONCE = 2**18
 """A chunk of rows of all operands has this many numbers, so that it stays in the cache.
@@ -69,7 +69,7 @@ def _products(
     return y, s
 
 
-class _TwoProducts(torch.autograd.Function):
+class _TwoProducts(Derived):
     @staticmethod
     def forward(ctx: Any, x: Any, weight: Any, mix: Any, rows: int) -> Any:  # type: ignore[override]
         ctx.save_for_backward(x, weight, mix)

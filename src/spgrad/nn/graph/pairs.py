@@ -18,7 +18,7 @@ from spgrad.lowering.views import rows
 from spgrad.nn.graph.loops import with_dense_dims
 from spgrad.ops.products.graphs.additive_attention import attend
 from spgrad.torch_protocol.compile import when_tracing
-from spgrad.torch_protocol.func_transforms import transforming
+from spgrad.torch_protocol.func_transforms import Derived, transforming
 
 _AT_ONCE = 2**18
 """A chunk of edges has this many numbers, so that its intermediate tensors stay in the cache."""
@@ -126,7 +126,7 @@ def _in_chunks(pattern: Pattern, layers: Layers, slope: float) -> torch.Tensor:
     return out
 
 
-class _JoinedScores(torch.autograd.Function):
+class _JoinedScores(Derived):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> torch.Tensor:
         *layers, pattern, slope = given

@@ -27,7 +27,7 @@ from spgrad.ops.reductions.axes import require_dtype
 from spgrad.ops.reductions.softmax import softmax_of_some, softmax_values
 from spgrad.public import public_op
 from spgrad.torch_protocol.autocast import in_given_precision, lowered
-from spgrad.torch_protocol.func_transforms import transforming
+from spgrad.torch_protocol.func_transforms import Derived, transforming
 
 _TRUE = ((64, 0.6), (32, 0.85), (0, 0.95))
 """For the least side of blocks: the share of their elements that has to be True for them to stay.
@@ -361,7 +361,7 @@ def _attention_backward(
     return kernels.attention_backward(*views, *arrays, scale)
 
 
-class _Attention(torch.autograd.Function):
+class _Attention(Derived):
     @staticmethod
     def forward(  # type: ignore[override]
         ctx: Any,

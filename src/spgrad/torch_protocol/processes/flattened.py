@@ -19,7 +19,7 @@ from spgrad.core.refusals import called_from, no_sparse_form
 from spgrad.core.slots import ATEN_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import UnsupportedError
-from spgrad.torch_protocol.compile import when_called
+from spgrad.torch_protocol.dynamo.frames import when_called
 from spgrad.torch_protocol.processes.collectives import require_agreement, write_values
 
 _aten = torch.ops.aten

@@ -31,7 +31,7 @@ from spgrad.ops.reductions.axes import require_dtype
 from spgrad.ops.reductions.softmax import softmax_of_some, softmax_values
 from spgrad.public import public_op
 from spgrad.torch_protocol.autocast import lowered
-from spgrad.torch_protocol.func_transforms import transforming
+from spgrad.torch_protocol.func_transforms import Derived, transforming
 
 
 @public_op
@@ -266,7 +266,7 @@ def _attend_storing(
     return spmm(torch.dropout(weights, dropout_p, True), x, pattern)
 
 
-class _AdditiveAttention(torch.autograd.Function):
+class _AdditiveAttention(Derived):
     @staticmethod
     def forward(  # type: ignore[override]
         ctx: Any,
