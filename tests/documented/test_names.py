@@ -74,10 +74,10 @@ def answer(name, found):
     value = operator.attrgetter(name.removeprefix("torch."))(torch)
     if name.startswith("torch.Tensor.") and short in vars(SparseTensor):
         return "method or property of SparseTensor"
-    if value in TORCH_FUNCTIONS:
-        return f"`spgrad.{TORCH_FUNCTIONS[value].__name__}`; no row: no dense form to compare with"
     if name in OWN:
         return "torch's own, which sees values, shape, dtype and device"
+    if value in TORCH_FUNCTIONS:
+        return f"`spgrad.{TORCH_FUNCTIONS[value].__name__}`; no row: no dense form to compare with"
     if short in CONSTRUCTORS:
         return f"constructor `spgrad.{short}`"
     return None

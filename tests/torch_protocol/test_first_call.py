@@ -10,6 +10,7 @@ x = torch.ones(4, 2)
 v = A.values().clone().requires_grad_()
 (spgrad.from_values(v, A) @ x).sum().backward()
 A @ x, A @ A, A + A.t(), A * x[:, :1], A.sum(1), A[1:3], torch.softmax(A, 1)
+A.clone(), torch.clone(A)
 assert "sympy" not in sys.modules
 """
 
@@ -22,7 +23,7 @@ def run_alone(program):
     assert run.returncode == 0, run.stderr
 
 
-def test_products_and_gradients_of_values_do_not_import_sympy():
+def test_products_copies_and_gradients_of_values_do_not_import_sympy():
     run_alone(PROGRAM)
 
 

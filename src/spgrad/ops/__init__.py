@@ -12,6 +12,7 @@ import torch
 
 from spgrad.core.slots import TORCH_FUNCTIONS, Methods, Slots, above
 from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import clone
 from spgrad.lowering.operands import refusal
 from spgrad.lowering.views import find_views
 from spgrad.ops.elementwise.inside_transforms import inside_transform
@@ -70,6 +71,8 @@ ATTRIBUTES = {
     torch.Tensor.register_hook: register_hook,
     torch.autograd.backward: backward,
     torch.autograd.grad: grad,
+    torch.Tensor.clone: clone,
+    torch.clone: clone,
     # a method that is called as a function, as torch.testing.assert_close calls it
     **{
         getattr(torch.Tensor, name): getattr(SparseTensor, name)
@@ -99,6 +102,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]  # the stub has the n
 TORCH_FUNCTIONS.update(ATTRIBUTES)
 globals().update({name: _FUNCTIONS[name] for name in __all__})
 
+when_tracing(clone)
 for _member in (*vars(SparseTensor).values(), *vars(Methods).values()):
     when_called(getattr(_member, "fget", None) or getattr(_member, "__func__", _member))
 above.fill(

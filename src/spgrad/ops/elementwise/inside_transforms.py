@@ -28,7 +28,6 @@ _OF_VALUES = {
         "cfloat",
         "chalf",
         "char",
-        "clone",
         "contiguous",
         "cpu",
         "cuda",
@@ -44,7 +43,7 @@ _OF_VALUES = {
         "to",
         "type",
     )
-} | {torch.clone, torch.positive, torch.resolve_conj, torch.resolve_neg}
+} | {torch.positive, torch.resolve_conj, torch.resolve_neg}
 """Functions that give a tensor on the same pattern, or its dtype."""
 
 
