@@ -287,3 +287,18 @@ def test_values_that_are_resized_later_leave_the_tensor_as_it_was():
     assert A._values().shape == (4,)
     assert A.to_dense().tolist() == [0, 1, 2, 3]
     assert A._values().data_ptr() == vals.data_ptr()
+
+
+def test_pinned_values(monkeypatch):
+    """With a copy in place of torch's own call, which needs an accelerator."""
+    pinned = []
+
+    def pin(t):
+        pinned.append(t.clone())
+        return pinned[-1]
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    given = torch.tensor([1.0, 2.0])
+    A = spgrad.sparse_coo_tensor([[0, 1], [1, 0]], given, (2, 2), pin_memory=True)
+    assert len(pinned) == 1
+    assert A._vals.data_ptr() == pinned[0].data_ptr() != given.data_ptr()

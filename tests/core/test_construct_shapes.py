@@ -1,5 +1,7 @@
 """The constructors of empty and hybrid tensors, of batches, and of other numbers of dimensions."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from constructors import CONSTRUCTOR, DENSE, INDEX_NAMES, NATIVE, PARTS, tensors
@@ -162,3 +164,22 @@ def test_sizes_are_tensors_of_one_int():
             spgrad.sparse_coo_tensor(index, torch.ones(2), (wrong, 3))
     with pytest.raises(ValueError, match="non-negative sizes"):
         spgrad.sparse_coo_tensor(index, torch.ones(2), (torch.tensor(-2), 3))
+
+
+def test_a_batch_with_more_entries_than_its_index_dtype_counts(monkeypatch):
+    """Its pointers and indices become int64. Here int32 counts to 5, for lack of memory."""
+    parts = [[0, 1, 3], [0, 1, 3]], [[2, 0, 1], [1, 0, 2]]
+    crow, col = (torch.tensor(t, dtype=torch.int32) for t in parts)
+    vals = torch.arange(1.0, 7.0).view(2, 3)
+    wanted = spgrad.sparse_csr_tensor(crow, col, vals, (2, 2, 3))
+    assert wanted.pattern.indices[0].dtype == torch.int32
+    most = torch.iinfo
+    monkeypatch.setattr(
+        torch,
+        "iinfo",
+        lambda dtype: SimpleNamespace(max=5) if dtype == torch.int32 else most(dtype),
+    )
+    A = spgrad.sparse_csr_tensor(crow, col, vals, (2, 2, 3))
+    monkeypatch.undo()
+    assert {t.dtype for t in A.pattern.indices} == {torch.int64}
+    assert torch.equal(A.to_dense(), wanted.to_dense())

@@ -183,3 +183,11 @@ def test_a_nested_value():
     p = SparseMultivariateNormal(LOC, scale_tril=EYE)
     with pytest.raises(spgrad.ArgumentKindError, match="log_prob: `value` is a nested tensor"):
         p.log_prob(torch.nested.nested_tensor([LOC]))
+
+
+def test_the_divergence_of_distributions_on_two_devices():
+    p = SparseMultivariateNormal(LOC, scale_tril=EYE)
+    elsewhere = (t.to("meta") for t in (LOC, EYE))
+    q = SparseMultivariateNormal(next(elsewhere), scale_tril=next(elsewhere), validate_args=False)
+    with pytest.raises(ValueError, match="`q` is on meta; cpu, where `p` is, is accepted"):
+        torch.distributions.kl_divergence(p, q)

@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
-from types import SimpleNamespace
+from importlib.machinery import ModuleSpec
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -211,3 +213,18 @@ def test_layers_of_pyg_take_a_sparse_tensor(layout, name):
         y.square().sum().backward()
         found.append((y, x.grad))
     torch.testing.assert_close(found[1], found[0])
+
+
+def test_a_sparse_tensor_of_torch_sparse(monkeypatch):
+    """A stand-in keeps what torch_sparse, which does not run with every torch, would be given."""
+    library: Any = ModuleType("torch_sparse")
+    library.__spec__ = ModuleSpec("torch_sparse", None)
+    library.SparseTensor = SimpleNamespace
+    monkeypatch.setitem(sys.modules, "torch_sparse", library)
+    A = spgrad.from_dense(DENSE)
+    made = spgrad.to_pyg(A.to_sparse_csc(), "sparse_tensor")
+    assert made.sparse_sizes == (4, 4)
+    found = spgrad.sparse_coo_tensor(torch.stack([made.row, made.col]), made.value, (4, 4))
+    assert torch.equal(found.to_dense(), DENSE)
+    rows = spgrad.to_pyg(A[:2], "sparse_tensor")
+    assert rows.sparse_sizes == (2, 4)

@@ -1,8 +1,10 @@
 """The demo: its data, its networks, its measurements, and one run from end to end."""
 
 import contextlib
+import io
 import multiprocessing
 import os
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import scipy.io
 import scipy.sparse
 import torch
+from rich.console import Console
 
 from spgrad import cli
 from spgrad.demo import compare, data, model, report, step
@@ -303,3 +306,54 @@ def test_files_that_are_refused(name, kind, says, tmp_path, capsys):
 )
 def test_a_row_of_costs_fits_a_terminal(seconds, shown, times):
     assert (report._time(seconds), report._ratio(seconds, 0.00037)) == (shown, times)
+
+
+def test_a_step_that_fails_is_reported_by_its_process(communities, monkeypatch):
+    A = data.load(communities).adjacency
+    matrix = step.Matrix(A.crow_indices(), A.col_indices(), A.values(), tuple(A.shape), 3)
+    dense = next(c for c in compare.COMPETITORS if c.dense)
+    monkeypatch.setattr(step, "_memory", lambda: 1000)
+    here, there = multiprocessing.Pipe()
+    with warnings.catch_warnings():  # the process that it is made for ignores all
+        step.serve(there, dense, matrix, torch.get_num_threads())
+    assert here.poll()
+    assert here.recv()["failure"].startswith("not tried: ")
+
+
+def test_a_competitor_without_a_step_has_a_row_that_says_why(communities):
+    first, other = compare.COMPETITORS[:2]
+    results = [compare.Result(first, 0.5, 100, 7), compare.Result(other, failure="no memory")]
+    console = Console(width=120, record=True, file=io.StringIO())
+    report._tell_cost(console, data.load(communities), results, 2)
+    lines = [line for line in console.export_text().splitlines() if other.layout in line]
+    assert any("no memory" in line and " - " in line for line in lines)
+
+
+def test_processes_run_on_the_kernels_of_the_demo(monkeypatch):
+    monkeypatch.setattr(compare, "compiled", lambda: False)
+    for before in (None, "0"):
+        monkeypatch.delenv("SPGRAD_NO_EXT", raising=False)
+        if before is not None:
+            monkeypatch.setenv("SPGRAD_NO_EXT", before)
+        with compare._same_kernels():
+            assert os.environ["SPGRAD_NO_EXT"] == "1"
+        assert os.environ.get("SPGRAD_NO_EXT") == before
+
+
+def test_a_picture_that_may_not_be_written_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(report.os, "access", lambda *_: False)  # an administrator may write
+    with pytest.raises(ArgumentValueError, match=r"a\.png, which may not be written"):
+        report._require_writable(tmp_path / "a.png")
+
+
+def test_memory_where_the_system_tells_less_of_it(monkeypatch):
+    in_use = step._peak()
+    monkeypatch.setattr(step.Path, "exists", lambda path: False)
+    peaks = []
+    for platform in ("linux", "darwin"):  # in kilobytes, and in bytes
+        monkeypatch.setattr(step.sys, "platform", platform)
+        peaks.append(step._peak())
+    assert peaks[0] == 1024 * peaks[1]
+    assert peaks[0] >= in_use // 2
+    monkeypatch.setattr(step.os, "sysconf_names", {})
+    assert step._memory() == 8 << 30

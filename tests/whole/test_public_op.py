@@ -13,6 +13,7 @@ import torch
 
 import spgrad
 from spgrad import errors, public, testing
+from spgrad.core.slots import Slots
 from spgrad.public import public_as, public_op
 
 MODULES = [importlib.import_module(f"spgrad{name}") for name in ("", ".linalg", ".io", ".plot")]
@@ -249,4 +250,11 @@ def test_wrong_numbers_of_numpy_are_refused():
 def test_a_hint_stands_behind_the_name_and_before_the_operands(monkeypatch):
     monkeypatch.setattr(public.above, "elsewhere", lambda *_: "`A` lives elsewhere.")
     with pytest.raises(TypeError, match=r"(?s)^spgrad\.kron: `A` lives elsewhere\..*other"):
+        spgrad.kron(spgrad.eye(2), other="no matrix")
+
+
+def test_no_hint_where_nothing_knows_another_function(monkeypatch):
+    """As in a process that has not imported `spgrad.distributed`."""
+    monkeypatch.setattr(public.above, "elsewhere", Slots().elsewhere)
+    with pytest.raises(TypeError, match=r"^spgrad\.kron: `other` is"):
         spgrad.kron(spgrad.eye(2), other="no matrix")

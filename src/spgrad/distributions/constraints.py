@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, cast
 
 import torch
@@ -18,7 +19,7 @@ from spgrad.ops.solves.triangular import square_operand
 from spgrad.public import public_as
 
 
-class _Sparse(Constraint):
+class _Sparse(Constraint, ABC):
     """A condition on a sparse square matrix (*b, m, m); `check` says for each item if it holds."""
 
     event_dim = 2
@@ -35,8 +36,9 @@ class _Sparse(Constraint):
         finite = torch.isfinite(A._vals).all()
         return found & finite
 
+    @abstractmethod
     def _holds(self, A: SparseTensor) -> torch.Tensor:
-        raise NotImplementedError
+        """Whether each item of a square matrix without a graph satisfies it, flat."""
 
 
 class _LowerTriangular(_Sparse):
