@@ -6,7 +6,8 @@ from beside_torch import DOUBLE, same, tokens
 
 import spgrad
 from spgrad import nn
-from spgrad.nn import patterns
+from spgrad.core.pattern import LAYOUTS
+from spgrad.nn import padding, patterns
 
 L, B, HEADS = 7, 3, 2
 PADDING = torch.zeros(B, L, dtype=torch.bool)
@@ -118,3 +119,11 @@ def test_encoders_of_torch_pass_their_padding():
     kept = ~PADDING
     wanted = theirs(x, src_key_padding_mask=PADDING)[kept]
     torch.testing.assert_close(ours(x, src_key_padding_mask=PADDING)[kept], wanted)
+
+
+@pytest.mark.parametrize("layout", ["csr", "bsr", "bsc"])
+def test_the_column_of_each_value(layout):
+    band = patterns.band(8, 2)
+    A = band if layout == "csr" else band.to_sparse(layout=LAYOUTS[layout], blocksize=(2, 2))
+    column = padding._columns(A.pattern)
+    assert torch.equal(column, A.coo_indices()[-1].reshape(-1))

@@ -380,3 +380,14 @@ def test_a_weight_that_is_not_sparse_is_refused(wrong):
     layer = spgrad.nn.SparseLinear(6, 4, density=0.4)
     with pytest.raises(TypeError, match=r"set_weight.*`weight` is .*SparseTensor"):
         layer.set_weight(wrong)
+
+
+def test_parametrizations_of_others_stay():
+    module = nn.Module()
+    module.weight, module.bias = nn.Parameter(spgrad.eye(3)), nn.Parameter(-torch.ones(3))
+    parametrize.register_parametrization(module, "bias", nn.ReLU())
+    spgrad.nn.unparametrize_values(spgrad.nn.parametrize_values(module))
+    assert isinstance(module.weight, spgrad.SparseTensor)
+    assert not parametrize.is_parametrized(module, "weight")
+    assert parametrize.is_parametrized(module, "bias")
+    assert module.bias.tolist() == [0, 0, 0]

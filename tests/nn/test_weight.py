@@ -157,6 +157,16 @@ def test_indices_of_another_layer_may_be_copied():
         assert_close(layer(X), other(X))
 
 
+def test_indices_of_another_number_of_elements_are_no_averages():
+    layer, other = made(0.5), made(0.25)
+    before = layer(X)
+    for name, buffer in other.named_buffers():
+        setattr(layer, name, buffer)
+    layer.values.data, layer.bias.data = other.values.data, other.bias.data
+    assert_close(layer(X), other(X))
+    assert not torch.equal(layer(X), before)
+
+
 def test_a_single_element_may_move_to_the_left():
     layer, other = (SparseLinear(9, 1, pattern=torch.arange(9)[None] == at) for at in (7, 6))
     layer.load_state_dict(other.state_dict())

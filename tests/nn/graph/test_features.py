@@ -132,3 +132,14 @@ def test_graph_attention_takes_them(chunks):
     wanted += torch.autograd.grad(wanted[0], leaves, g)
     torch.testing.assert_close(found, wanted)
     assert len(chunks) == 1
+
+
+def test_chunks_of_few_rows_are_left_out(chunks, monkeypatch):
+    x, linear, mix = operands()
+    y, s = two_products(x, linear, mix)
+    assert chunks
+    chunks.clear()
+    monkeypatch.setattr(features, "_FEWEST", 10_000)
+    whole = two_products(x, linear, mix)
+    assert not chunks
+    torch.testing.assert_close(whole, (y, s))

@@ -41,9 +41,9 @@ class Operator:
         """The number of rows of vectors (items, m, n)."""
         return v.shape[1]
 
+    @abstractmethod
     def magnitudes(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         """|A| x, or |A^H| x, by the absolute values of the elements."""
-        raise NotImplementedError
 
 
 class Matrix(Operator):

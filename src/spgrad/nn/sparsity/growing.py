@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -63,10 +64,11 @@ class _Exchange(Schedule):
         if found is not None:
             move_to_positions(layer, found, self.optimizer)
 
+    @abstractmethod
     def _grown(
         self, layer: SparseWeight, kept: torch.Tensor, n: int, total: int
     ) -> torch.Tensor | None:
-        raise NotImplementedError
+        """The positions of all elements after the change; None for no change."""
 
 
 class SET(_Exchange):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from spgrad.nn.sparsity.moving import require_optimizer, sparse_layers
 from spgrad.nn.weight import SparseWeight
 
 
-class Schedule:
+class Schedule(ABC):
     """Changes the patterns of the sparse layers of a module every so many steps.
 
     Call `step()` after each step of the optimizer, before its gradients are set to zero.
@@ -83,8 +84,9 @@ class Schedule:
             return False
         return (step - self.begin) % self.every == 0
 
+    @abstractmethod
     def _change(self, layer: SparseWeight) -> None:
-        raise NotImplementedError
+        """Changes the elements of a layer whose turn it is."""
 
 
 def _by_parameter(
