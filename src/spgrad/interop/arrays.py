@@ -90,7 +90,12 @@ def to_cupy(A: torch.Tensor) -> Any:
             f"`A` is {pattern.name} on {pattern.device}; coo, csr and csc on a CUDA device are "
             'accepted. Convert it with A.to_sparse_csr() and A.to("cuda").'
         )
+    return _cupy_matrix(M)
+
+
+def _cupy_matrix(M: SparseTensor) -> Any:
     checks.require_packages("cupy", "cupy")
+    pattern = M._pattern
     cupy: Any = importlib.import_module("cupy")
     sparse: Any = importlib.import_module("cupyx.scipy.sparse")
     parts = [cupy.from_dlpack(t) for t in (_data(M), *pattern.indices)]

@@ -4,6 +4,8 @@ import dataclasses
 import importlib.util
 import sys
 import types
+from importlib.machinery import ModuleSpec
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ import torch
 import spgrad
 from spgrad import errors, linalg
 from spgrad.core.pattern import LAYOUTS
-from spgrad.linalg.direct import engines
+from spgrad.linalg.direct import engines, pardiso
 
 D, C = torch.float64, torch.complex128
 KINDS = ("general", "symmetric", "hermitian", "positive definite")
@@ -234,12 +236,39 @@ def test_a_missing_package_names_the_extra(monkeypatch, name):
     monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == hidden else find(n))
     monkeypatch.delitem(sys.modules, hidden, raising=False)
     if name == "pardiso":
-        from spgrad.linalg.direct.pardiso import _library
-
-        _library.cache_clear()
+        pardiso._library.cache_clear()
     A = spgrad.from_dense(torch.eye(2, dtype=D))
     with pytest.raises(ImportError, match=rf"spgrad\[{name}\]"):
         linalg.factor(A, "positive definite", name)
+
+
+def test_pypardiso_without_the_library_of_mkl(monkeypatch):
+    def absent():
+        raise ImportError("Shared library mkl_rt not found")
+
+    package: Any = types.ModuleType("pypardiso")
+    package.__spec__ = ModuleSpec("pypardiso", None)
+    package.PyPardisoSolver = absent
+    monkeypatch.setitem(sys.modules, "pypardiso", package)
+    pardiso._library.cache_clear()
+    with pytest.raises(ImportError, match=r"mkl_rt not found; .*spgrad\[pardiso\]"):
+        linalg.factor(spgrad.from_dense(torch.eye(2, dtype=D)), engine="pardiso")
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "kind_of_error", "says"),
+    [
+        (2, -4, torch.linalg.LinAlgError, "not positive definite"),
+        (11, -4, torch.linalg.LinAlgError, r"`A` is singular.*error -4"),
+        (2, -7, torch.linalg.LinAlgError, r"`A` is singular.*error -7"),
+        (11, -2, RuntimeError, "PARDISO ends with error -2"),
+    ],
+)
+def test_errors_of_pardiso(kind, error, kind_of_error, says):
+    failed = pardiso._Call.__new__(pardiso._Call)
+    failed.kind = kind
+    with pytest.raises(kind_of_error, match=says):
+        failed._refuse(error)
 
 
 class Whole(engines.Factored):

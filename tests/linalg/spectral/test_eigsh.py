@@ -342,3 +342,20 @@ def test_gradients_beside_an_eigenvalue_that_is_not_asked_for(seed, gap):
     (torch.linalg.eigh(twin)[1][:, :2].square() * w).sum().backward()
     wanted = (twin.grad + twin.grad.T) / 2
     torch.testing.assert_close(A.grad.to_dense(), wanted, rtol=1e-6, atol=1e-6 / gap)
+
+
+def test_eigenvalues_that_are_not_finite_are_refused(monkeypatch):
+    """A stand-in for SciPy's function, which gives them where rounding hides a singular matrix."""
+    scipys = pytest.importorskip("scipy.sparse.linalg")
+
+    def infinite(operator, k, **options):
+        vector = options["v0"]
+        return vector[:k] * torch.inf, vector[:, None].repeat(k, 1)
+
+    monkeypatch.setattr(scipys, "eigsh", infinite)
+    with pytest.raises(errors.PivotError, match="are not finite"):
+        linalg.eigsh(sparse(definite(50)), 2, sigma=0.5)
+
+
+def test_the_phase_of_eigenvectors_without_elements():
+    assert phase(torch.zeros(0, 2, dtype=C)).tolist() == [1, 1]

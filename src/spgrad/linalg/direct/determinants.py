@@ -32,17 +32,12 @@ def determinants(vals: torch.Tensor, kept: Kept) -> torch.Tensor:
 
 
 class _Sign(Function):
-    """Signs of real determinants, which don't change nearby."""
+    """Signs of real determinants, which don't change nearby: of values without a gradient."""
 
     @staticmethod
     def forward(ctx: Any, vals: torch.Tensor, kept: Kept) -> torch.Tensor:  # type: ignore[override]
-        ctx.save_for_backward(vals)
         with torch.no_grad():
             return _log_determinant(vals, kept)[0].to(vals.device, vals.dtype, copy=True)
-
-    @staticmethod
-    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
-        return torch.zeros_like(ctx.saved_tensors[0]), None
 
 
 class _LogDet(Function):
