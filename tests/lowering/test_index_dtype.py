@@ -1,5 +1,7 @@
 """int32 indices and sizes that int32 does not hold: the same elements as with int64 indices."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -116,3 +118,25 @@ def test_a_size_that_a_trace_does_not_know_may_be_the_largest_of_the_dtype():
     assert env.var_to_range[size.node.expr].upper == 2**31 - 1
     assert index_dtype(torch.int32, (2**31 - 1,)) == torch.int32
     assert index_dtype(torch.int32, (2**31,)) == torch.int64
+
+
+@pytest.mark.parametrize("name", ["bsr", "bsc", "coo"])
+@pytest.mark.parametrize("target", ["to_sparse_csr", "to_sparse_csc"])
+@pytest.mark.parametrize("most", [8, 7])
+def test_elements_that_int32_does_not_count(name, target, most, monkeypatch):
+    """Pointers to them are int64. Here int32 counts to `most`, for lack of memory."""
+    x = torch.zeros(4, 6)
+    x[:2, :2], x[2:, 4:] = torch.arange(1.0, 5.0).view(2, 2), torch.arange(5.0, 9.0).view(2, 2)
+    blocksize = None if name == "coo" else (2, 2)
+    A = spgrad.from_dense(x, LAYOUTS[name], blocksize=blocksize)
+    parts = [part.to(torch.int32) for part in A.pattern.indices]
+    make = getattr(spgrad, f"sparse_{name}_tensor")
+    A = make(*parts, A.values(), A.shape)
+    A = A.coalesce() if name == "coo" else A
+    limits = {torch.int32: SimpleNamespace(max=most), torch.int64: torch.iinfo(torch.int64)}
+    monkeypatch.setattr(torch, "iinfo", limits.__getitem__)
+    found = getattr(A, target)()
+    monkeypatch.undo()
+    wanted = torch.int32 if most == 8 else torch.int64
+    assert {t.dtype for t in found.pattern.indices} == {wanted}
+    assert torch.equal(found.to_dense(), x)

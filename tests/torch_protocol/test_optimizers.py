@@ -1,6 +1,7 @@
 """Optimizers, clipping and scaling act on the specified elements of a sparse parameter."""
 
 import copy
+import inspect
 import io
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn, optim
 import spgrad
 from spgrad import support, testing
 from spgrad.core.pattern import LAYOUTS
+from spgrad.torch_protocol import callers
 
 F64 = torch.float64
 
@@ -285,3 +287,12 @@ def test_averages_of_models():
     testing.assert_close(mean.module.weight._vals, first * 2)
     testing.assert_close(moving.module.weight._vals, first * 2.25)
     assert mean.module.weight.pattern is layers[0].weight.pattern
+
+
+def test_no_optimizer_on_the_stack(monkeypatch):
+    assert callers.optimizer_file() == ""
+    with torch.no_grad():
+        assert not callers.optimizing()
+        names = {frame.frame.f_globals.get("__name__", "") for frame in inspect.stack(0)}
+        monkeypatch.setattr(callers, "_BETWEEN", names)  # as if each frame were one of torch's
+        assert not callers.optimizing()

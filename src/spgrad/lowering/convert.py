@@ -150,7 +150,8 @@ def _grouped_in_blocks(
 
 
 def _own_dtype(pattern: Pattern) -> torch.dtype:
-    return pattern.indices[0].dtype
+    """The dtype of the indices, or int64 where pointers to all elements pass its largest number."""
+    return index_dtype(pattern.indices[0].dtype, (pattern.elements,))
 
 
 def _to_coo(pattern: Pattern) -> Move:
@@ -189,7 +190,7 @@ def _from_block_diagonal(pattern: Pattern, row: torch.Tensor, col: torch.Tensor)
 def _to_compressed(pattern: Pattern, layout: torch.layout) -> Move:
     by_rows = layout == torch.sparse_csr
     if by_rows and pattern.is_coo and not pattern.batch:
-        row, col = pattern.indices[0]  # ascending, as the pattern is coalesced
+        row, col = pattern.indices[0].to(_own_dtype(pattern))  # ascending, as it is coalesced
         shape, dense_dim = pattern.shape, pattern.dense_dim
         parts = kernels.compress(row, pattern.matrix[0]), col
         found = Pattern(layout, shape, parts, dense_dim=dense_dim)
