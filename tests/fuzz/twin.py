@@ -38,8 +38,13 @@ class Twin:
         options = {k: v for k, v in step.options if k not in ("blocksize", "layout")}
         options |= told
         args = [self.values[place] for place in step.args]
+        scale = []
+        if step.name == "expm_multiply":
+            args = [Multiplied.apply(x, scale) if x.requires_grad else x for x in args]
         with self.rounding or contextlib.nullcontext():
             result = step.row.call(step.row.dense, *args, **options)
+        if step.name == "expm_multiply":
+            result = Divided.apply(result, scale)
         return (result,) if isinstance(result, torch.Tensor) else tuple(result)
 
     def append(self, result, mask, dense):
@@ -57,6 +62,38 @@ class Twin:
         self.values.append(result)
         self.finite_before = self.finite
         self.finite = self.finite and bool(result.isfinite().all())
+
+
+class Divided(torch.autograd.Function):
+    """x; its cotangent is divided by the largest number in it, which `scale` gets.
+
+    torch derives matrix_exp from the exponential of a matrix with the cotangent in a corner. If
+    that is much larger than the others, their digits are lost.
+    """
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.scale = scale
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        most = g.detach().abs().amax() if g.numel() else g.new_ones(())
+        ctx.scale[:] = [torch.where(most.isfinite() & (most > 0), most, 1)]
+        return g / ctx.scale[0], None
+
+
+class Multiplied(torch.autograd.Function):
+    """x; its gradient is multiplied by what `Divided` divided by."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.scale = scale
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.scale[0], None
 
 
 class _ZerosOf(torch.autograd.Function):
