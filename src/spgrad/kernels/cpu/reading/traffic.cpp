@@ -46,17 +46,16 @@ bool loads_ahead(const Tensor& idx, const Tensor& x, RowUse use) {
   return row_bytes(x) != kHalf || idx.numel() > kShort * use.lines;
 }
 
-// Rows of less than a cache line are looked at if x is at least a quarter of the shared cache, and
-// rows of one line if they are used so seldom that most may come from memory. The processor itself
-// loads many such rows ahead, which suffices if the shared cache has them.
+// Rows of at most one cache line are looked at if x is at least a quarter of the shared cache, and
+// rows of a whole line also if they are used so seldom that most may come from memory. The
+// processor itself loads many such rows ahead, which suffices if the shared cache has them.
 bool are_looked_at(const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr double kSeldom = 8;
   constexpr int64_t kLeast = 8;
   const int64_t row = row_bytes(x), lines = row / kLine, bytes = x.size(0) * row;
-  if (lines == 0) {
-    return row >= kLeast && 4 * bytes >= shared_bytes() && !loads_ahead(idx, x, use);
-  }
-  if (lines == 1 && uses_of(idx, x) > kSeldom) return false;
+  const bool large = 4 * bytes >= shared_bytes();
+  if (lines == 0) return row >= kLeast && large && !loads_ahead(idx, x, use);
+  if (lines == 1 && !large && uses_of(idx, x) > kSeldom) return false;
   return static_cast<double>(bytes) > room(near_bytes());
 }
 
