@@ -847,13 +847,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         _WAY,
     ),
     Equivalent(
-        "src/spgrad/distributions/constraints.py",
-        "_Sparse._holds",
-        "raise NotImplementedError",
-        "pass",
-        "Every constraint has its own method instead of this one.",
-    ),
-    Equivalent(
         "src/spgrad/linalg/direct/superlu.py",
         "_parity",
         "return 1 - 2 * ((m - cycles) % 2)",
@@ -1113,14 +1106,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "if any(step == 0 and size > 1 for step, size in zip(y.stride(), y.shape, strict=True)):",
         "if any(step == 0 and size > 0 for step, size in zip(y.stride(), y.shape, strict=True)):",
         "A copy of a result whose only dimensions of stride 0 have size 1 has the same elements.",
-    ),
-    Equivalent(
-        "src/spgrad/ops/products/spgemm.py",
-        "_most_products",
-        "if entries == 0 or counts.numel() == 0:",
-        "if entries == 1 or counts.numel() == 0:",
-        "The products of one entry are no more than the entries of B, whose index dtype holds "
-        "them.",
     ),
     Equivalent(
         "src/spgrad/ops/solves/diagonals.py",

@@ -109,11 +109,6 @@ template <int kBytes, int kColumns, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   constexpr int kRow = kColumns * static_cast<int>(sizeof(scalar_t));
   if constexpr (are_few(kColumns, kRow, kBytes)) {
-    if constexpr (kRow > kStagedBytes) {
-      if (a.traffic.ahead) {
-        return spmm_by_registers<kBytes, kColumns, false, false, true>(a, first, last);
-      }
-    }
     constexpr int64_t kShort = 16;                               // entries of a row
     constexpr int64_t kOften = 20, kMost = 24, kNearlyAll = 27;  // of 32
     const int64_t count = int64_t{a.ptr[last]} - a.ptr[first], rows = last - first;
@@ -171,6 +166,18 @@ SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t fir
   }
 }
 
+// The same, or the loop that prefetches rows of x.
+template <int kBytes, int kColumns, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_ahead(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  constexpr int kRow = kColumns * static_cast<int>(sizeof(scalar_t));
+  if constexpr (kRow > kStagedBytes && are_few(kColumns, kRow, kBytes)) {
+    if (a.traffic.ahead) {
+      return spmm_by_registers<kBytes, kColumns, false, false, true>(a, first, last);
+    }
+  }
+  spmm_columns_of<kBytes, kColumns>(a, first, last);
+}
+
 }  // namespace
 
 template <class scalar_t>
@@ -182,9 +189,9 @@ void spmm_few(const Spmm<int32_t, scalar_t>& a, int64_t first, int64_t last) {
       case 2:
         return spmm_columns_of<kBytes, 2>(a, first, last);
       case 4:
-        return spmm_columns_of<kBytes, 4>(a, first, last);
+        return spmm_ahead<kBytes, 4>(a, first, last);
       default:
-        return spmm_columns_of<kBytes, 8>(a, first, last);
+        return spmm_ahead<kBytes, 8>(a, first, last);
     }
   });
 }
