@@ -64,17 +64,19 @@ class Twin:
         self.finite = self.finite and bool(result.isfinite().all())
 
 
-class Divided(torch.autograd.Function):
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.scale = scale
+        return x.view_as(x)
+
+
+class Divided(_Scaled):
     """x; its cotangent is divided by the largest number in it, which `scale` gets.
 
     torch derives matrix_exp from the exponential of a matrix with the cotangent in a corner. If
     that is much larger than the others, their digits are lost.
     """
-
-    @staticmethod
-    def forward(ctx, x, scale):
-        ctx.scale = scale
-        return x.view_as(x)
 
     @staticmethod
     def backward(ctx, g):
@@ -83,13 +85,8 @@ class Divided(torch.autograd.Function):
         return g / ctx.scale[0], None
 
 
-class Multiplied(torch.autograd.Function):
+class Multiplied(_Scaled):
     """x; its gradient is multiplied by what `Divided` divided by."""
-
-    @staticmethod
-    def forward(ctx, x, scale):
-        ctx.scale = scale
-        return x.view_as(x)
 
     @staticmethod
     def backward(ctx, g):
