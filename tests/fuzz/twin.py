@@ -75,12 +75,16 @@ class Divided(_Scaled):
     """x; its cotangent is divided by the largest number in it, which `scale` gets.
 
     torch derives matrix_exp from the exponential of a matrix with the cotangent in a corner. If
-    that is much larger than the others, their digits are lost.
+    that is much larger than the others, their digits are lost. Once a derivative is derived again,
+    which has other ways to the operands, the scale is 1.
     """
 
     @staticmethod
     def backward(ctx, g):
-        most = g.detach().abs().amax() if g.numel() else g.new_ones(())
+        if torch.is_grad_enabled() or ctx.scale == [None]:
+            ctx.scale[:] = [None]
+            return g, None
+        most = g.abs().amax() if g.numel() else g.new_ones(())
         ctx.scale[:] = [torch.where(most.isfinite() & (most > 0), most, 1)]
         return g / ctx.scale[0], None
 
@@ -90,7 +94,7 @@ class Multiplied(_Scaled):
 
     @staticmethod
     def backward(ctx, g):
-        return g * ctx.scale[0], None
+        return g if ctx.scale == [None] else g * ctx.scale[0], None
 
 
 class _ZerosOf(torch.autograd.Function):
