@@ -261,6 +261,19 @@ def test_values_of_a_transform_go_through_functions_that_torch_answers(function)
     assert found.tolist() == ([0.0, 0.0, 0.0] if function is torch.detach else [4.0, 6.0, 8.0])
 
 
+def test_the_name_of_a_dtype_in_a_transform():
+    A = spgrad.from_dense(torch.eye(2))
+    names = []
+
+    def function(v):
+        B = spgrad.from_values(v, A)
+        names.extend([B.type(), B.double().type()])
+        return B.sum()
+
+    assert torch.func.grad(function)(torch.ones(2)).tolist() == [1.0, 1.0]
+    assert names == [A.type(), A.double().type()] == ["torch.FloatTensor", "torch.DoubleTensor"]
+
+
 def test_what_is_no_sparse_tensor_in_a_transform_is_refused():
     A = spgrad.from_dense(torch.eye(2))
     with pytest.raises(NotImplementedError, match="Call it before the transform"):

@@ -1,5 +1,7 @@
 """The sparse-sparse kernels against their references and against dense products."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -284,6 +286,18 @@ def test_masked_multiplies_no_entry_that_is_not_there(op, dtype):
     out = masked(ptr, idx, None, *C, *B, 3)
     assert out[[0, 2, 3]].real.tolist() == [6, 3, 0]
     assert bool(out[1].isnan())
+
+
+def test_the_reference_refuses_more_entries_than_its_pointers_count(monkeypatch):
+    """A product of 2^31 entries takes too much memory for a test, so int32 has another limit."""
+    A = operand(6, 5, 14, torch.int32, torch.float32)
+    B = operand(5, 7, 12, torch.int32, torch.float32)
+    nse = REFERENCES["spgemm"](*A, *B, 7)[1].numel()
+    monkeypatch.setattr(torch, "iinfo", lambda dtype: SimpleNamespace(max=nse))
+    assert REFERENCES["spgemm"](*A, *B, 7)[1].numel() == nse
+    monkeypatch.setattr(torch, "iinfo", lambda dtype: SimpleNamespace(max=nse - 1))
+    with pytest.raises(RuntimeError, match=rf"{nse} entries, more than torch\.int32 pointers"):
+        REFERENCES["spgemm"](*A, *B, 7)
 
 
 @pytest.mark.parametrize("index_dtype", INDEX_DTYPES)
