@@ -47,6 +47,18 @@ def wrong_beside_a_checksum_of_zero(rank, world):
 
 
 @case
+def another_call_on_one_rank(rank, world):
+    """All that the other ranks compare is equal there, and it compares more."""
+    if world == 1:
+        return
+    facts = {"call": ("sum",)}
+    names = " | ".join(["call"] * (world - 1) + ["call, alpha"])
+    given = only_last(rank, world, {**facts, "alpha": None}, facts)
+    text = f"the ranks made different calls ({names}); the same call is accepted"
+    raises(ValueError, text, lambda: agreement.agree(dist.group.WORLD, lambda: given, "cpu"))
+
+
+@case
 def wrong_on_one_rank(rank, world):
     A = matrix()
     D = distribute(A)

@@ -102,6 +102,15 @@ def layouts(rank, world):
 
 
 @case
+def as_many_rows_as_processes(rank, world):
+    """METIS need not divide them."""
+    A = matrix(world, world, 1.0)
+    D, x = distribute(A, partition="metis"), dense(world, 2)
+    assert D.row_ids.tolist() == [rank]
+    close(D @ D.scatter(x), own(D, A @ x))
+
+
+@case
 def edges(rank, world):
     for A in (spgrad.zeros(6, 6, dtype=F64, layout=torch.sparse_csr), matrix(2, 2, 1.0)):
         D = distribute(A)

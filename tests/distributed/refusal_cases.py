@@ -179,6 +179,10 @@ def norms_of_matrices_without_elements(rank, world):
             else:
                 wanted = torch.linalg.matrix_norm(A.to_dense(), order)
                 close(torch.linalg.matrix_norm(D, order).full_tensor(), wanted)
+        close(D.norm(3).full_tensor(), torch.zeros((), dtype=F64))
+        for order in (-1, float("inf"), float("-inf")):  # no element is the largest or smallest
+            text = f"`D` has shape ({m}, {k}); a matrix with elements for {order} is accepted"
+            raises(ValueError, text, lambda o=order, D=D: D.norm(o))
 
 
 @case

@@ -1,5 +1,7 @@
 """Sharded matrices in 1, 2 and 4 processes against one matrix in one process."""
 
+import importlib
+import os
 import subprocess
 import sys
 
@@ -11,7 +13,7 @@ import torch.distributed as dist
 from torch import multiprocessing
 
 import spgrad
-from spgrad.distributed import plan
+from spgrad.distributed import exchange, plan
 from spgrad.distributed.exchange import Message, messages
 
 WORLDS = (1, 2, 4)
@@ -43,6 +45,13 @@ def test_a_program_of_one_process_is_told_what_to_do():
         spgrad.distributed.distribute(spgrad.eye(3))
     with pytest.raises(spgrad.StateError, match="has no process group"):
         spgrad.distributed.load("a.npz")
+
+
+def test_a_torch_without_its_distributed_package(monkeypatch):
+    monkeypatch.setattr(dist, "is_available", lambda: False)
+    monkeypatch.delitem(sys.modules, "spgrad.distributed")
+    with pytest.raises(spgrad.MissingPackageError, match=r"torch\.distributed.*pytorch\.org"):
+        importlib.import_module("spgrad.distributed")
 
 
 def test_a_program_without_numpy_is_told_what_to_install(tmp_path, monkeypatch):
@@ -100,6 +109,19 @@ exchange._background(os.getpid()).submit(lambda: [x @ x for _ in range(3)])
         [sys.executable, "-c", program], capture_output=True, timeout=100, check=False
     )
     assert run.returncode == 0, run.stderr
+
+
+def test_an_error_while_rows_are_copied_is_raised_where_they_are_waited_for():
+    def failing():
+        raise MemoryError("no room for the rows")
+
+    background = exchange._background(os.getpid())
+    failed = background.submit(failing)
+    with pytest.raises(MemoryError, match="no room for the rows"):
+        failed.result(timeout=100)
+    done = []
+    background.submit(lambda: done.append(torch.is_grad_enabled())).result(timeout=100)
+    assert done == [False]  # the thread works on
 
 
 def test_rows_are_divided_into_messages_by_their_bytes():

@@ -192,11 +192,6 @@ def _differs(name: str, one: tuple[object, int], other: tuple[object, int]) -> s
 
 def require_group() -> None:
     """Refuses a program in which `torch.distributed` was not started, or can't send objects."""
-    if not dist.is_available():
-        raise StateError(
-            "this torch was built without torch.distributed; a build with it is accepted. "
-            "Install one from pytorch.org."
-        )
     if not dist.is_initialized():
         raise StateError(
             "`torch.distributed` has no process group; an initialised one is accepted. Start the "
@@ -361,7 +356,7 @@ def refused_at_once(error: Exception) -> SpgradError | None:
     Returns:
         The error for all; None if there is no group whose processes could be told.
     """
-    if not dist.is_available() or not dist.is_initialized():
+    if not dist.is_initialized():
         return None
     return _calls().refused("unknown", _named(error))
 
