@@ -15,7 +15,6 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.errors import (
     ArgumentKindError,
     ArgumentValueError,
-    MissingPackageError,
     SpgradError,
     UnsupportedError,
 )
@@ -162,8 +161,6 @@ def load(
     limit = Limit.of(file, max_bytes)
     try:
         A = _read(file, suffix, size, header, limit, dtype)
-    except MissingPackageError:
-        raise
     except Exception as error:  # a damaged file can raise anything in its parser
         raise _unreadable(file, kind, error) from error
     if layout is None and kind in (MARKET, EDGES):

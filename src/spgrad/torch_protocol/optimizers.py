@@ -57,10 +57,8 @@ def on_values(
     stored = map(_stored, args)
     out = func(*stored, **{k: _stored(v) for k, v in kwargs.items()}) if kwargs else func(*stored)
     if isinstance(out, (list, tuple)):
-        found = patterns if patterns is not None else [pattern] * len(out)
-        if len(found) == len(out):
-            return type(out)([_wrapped(o, p) for o, p in zip(out, found, strict=True)])
-        return out
+        found = patterns if patterns and len(patterns) == len(out) else [pattern] * len(out)
+        return type(out)([_wrapped(o, p) for o, p in zip(out, found, strict=True)])
     if pattern is not None and isinstance(args[0], SparseTensor) and out is args[0]._vals:
         fits = out.shape == pattern.values_shape  # False after a change of its shape in place
         return args[0] if fits else out
