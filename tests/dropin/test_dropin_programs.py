@@ -1,5 +1,7 @@
 """Programs for torch.sparse that rely on more of torch than its sparse functions."""
 
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -89,6 +91,24 @@ def test_scripts_get_native_tensors(layout):
         torch.testing.assert_close(branches(DENSE), -DENSE)
     assert torch._C.ScriptFunction.__call__ == call
     torch.testing.assert_close(branches(DENSE.to_sparse(layout=layout)).to_dense(), 2 * DENSE)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit")
+def test_scripts_are_torchs_own_in_a_thread_without_the_block():
+    """The call of scripts is replaced in all threads."""
+    found = []
+
+    def work():
+        native = torch.eye(2).to_sparse()
+        found.extend([native, torch.jit.script(product)(native, torch.ones(2, 1).to_sparse())])
+
+    with spgrad.dropin():
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert [type(x) for x in found] == [torch.Tensor, torch.Tensor]
+    assert found[1].is_sparse
+    assert found[1].to_dense().tolist() == [[1.0], [1.0]]
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit")

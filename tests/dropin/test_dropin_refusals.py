@@ -240,6 +240,7 @@ def test_two_threads_share_the_stand_ins():
         assert torch.sparse.FloatTensor is mine
         assert mine.dtype == torch.float32
         assert mine.__module__
+        assert mine.layout == native.layout == torch.sparse_coo
     assert inside == [mine]
     assert torch.sparse.FloatTensor is native
 

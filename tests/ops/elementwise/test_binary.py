@@ -128,6 +128,8 @@ def test_numbers(name):
         A != 0: a != 0,
         torch.maximum(A, torch.tensor(-0.1, dtype=F64)): a.clamp(min=-0.1),
         torch.minimum(A, torch.tensor(0.1, dtype=F64)): a.clamp(max=0.1),
+        spgrad.maximum(-0.1, A): a.clamp(min=-0.1),
+        spgrad.minimum(0.1, A): a.clamp(max=0.1),
     }
     for y, expected in cases.items():
         testing.assert_close(y, expected)

@@ -5,7 +5,8 @@ import torch
 from compiling import compare_in_two_graphs
 from samples import made
 
-from spgrad import support
+import spgrad
+from spgrad import support, testing
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler are not ours
 
@@ -72,3 +73,32 @@ def test_is_coalesced(coalesced):
             lambda i: made("coo", (4 + i, 6), seed=i, coalesced=coalesced),
         )
     )
+
+
+@pytest.mark.parametrize("method", ["dense_dim", "sparse_dim"])
+def test_methods_of_a_dense_tensor_are_torchs(method):
+    """They break the graph, as without the library."""
+
+    def function(x):
+        return x + getattr(x, method)()
+
+    x = torch.ones(3, 4)
+    assert torch.equal(torch.compile(function, backend="eager")(x), function(x))
+
+
+def test_a_dense_tensor_has_no_pattern():
+    def function(x):
+        return x * (2 if hasattr(x, "pattern") else 3) * (5 if hasattr(x, "nse") else 7)
+
+    found = torch.compile(function, backend="eager", fullgraph=True)(torch.ones(3, 4))
+    assert torch.equal(found, 21 * torch.ones(3, 4))
+
+
+def test_the_kind_of_a_pattern():
+    def function(A):
+        B = A * 2
+        return B * (2 if isinstance(B.pattern, spgrad.Pattern) else 3)
+
+    A = made("csr", (4, 6))
+    found = torch.compile(function, backend="eager", fullgraph=True)(A)
+    testing.assert_close(found, 4 * A.to_dense())

@@ -71,6 +71,17 @@ def test_numbers_that_vary(case, kind):
     assert counter.frame_count <= (4 if case in MANY else 2)
 
 
+def test_an_exponent_that_is_a_symbol():
+    """As far as torch compiles it: without a gradient."""
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(lambda A, n: A**n, fullgraph=True, dynamic=True, backend=counter)
+    A = made().detach()
+    for n in (2, 3, 4):
+        assert_same(compiled(A, n), A**n)
+    with pytest.raises(Exception, match="`exponent` is 0, with which 0 becomes"):
+        compiled(A, 0)
+
+
 @pytest.mark.parametrize("function", [torch.equal, torch.allclose])
 def test_a_question_about_numbers_breaks_the_graph(function):
     """With a refusal of our own; the call runs eagerly."""
