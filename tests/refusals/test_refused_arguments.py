@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import spgrad
-from spgrad import testing
+from spgrad import annotations, testing
 
 F32 = torch.float32
 A = testing.random_sparse((4, 6), dtype=F32)
@@ -236,6 +236,16 @@ REFUSED = {
         ValueError,
         "nn.SparseLinear: `blocksize` is an ndarray for a weight (2, 2)",
     ),
+    "a_dimension_too_few": (
+        lambda: spgrad.from_dense(X, dense_dim=1),
+        ValueError,
+        "from_dense: `dense_dim` is 1 for a tensor of shape (2, 2)",
+    ),
+    "a_number_to_copy": (
+        lambda: torch.ops.aten.copy_(spgrad.eye(2), 2.0),
+        ValueError,
+        "copy_: `source` is a number (2.0); a SparseTensor of the same pattern is accepted",
+    ),
     # options
     "no_option": (lambda: spgrad.full_like(A, 2, size=3), TypeError, "full_like: `size` is no"),
     "like_dense": (lambda: spgrad.randn_like(torch.ones(2)), TypeError, "randn_like: `input` is"),
@@ -281,3 +291,19 @@ def test_what_holds_a_number():
         spgrad.full_like(A.half(), 70000.0)
     with pytest.raises(ValueError, match=r"is 2e\+20, which int8 does not hold"):
         spgrad.full_like(BYTES, torch.tensor(2e20, dtype=torch.float64))
+
+
+LAYER = spgrad.nn.SparseLinear(2, 2, density=0.5)
+ALIEN = {
+    "an_int_beyond_int64": (spgrad.mul, (spgrad.eye(2), 2**70)),
+    "a_rare_dtype": (spgrad.mul, (spgrad.eye(2), X.to(torch.uint16))),
+    "a_layer_on_the_same_device": (type(LAYER).forward, (LAYER, X)),
+}
+
+
+@pytest.mark.parametrize("case", ALIEN)
+def test_arguments_do_not_explain_every_error(case):
+    """An argument that is unusual need not be why torch raised."""
+    op, args = ALIEN[case]
+    for text in ("not enough memory", "device memory is exhausted"):
+        assert annotations.refusal(op, args, {}, RuntimeError(text)) is None
