@@ -1,12 +1,14 @@
 """What happens on the host before Triton kernels run: it reads no number of the operands."""
 
 import contextlib
+import sys
 
 import pytest
 import torch
 from interpreting import LAUNCHED, REFERENCES
 
 from benchmarks.gpu import ahead
+from spgrad.kernels import declare
 from spgrad.kernels.triton import MODULES
 
 
@@ -78,3 +80,17 @@ def test_long_lines_are_known_from_the_second_use_on(length, known, launched):
     LAUNCHED["spmm"](ptr.clone(), *operands[1:])
     assert launched == unknown
     assert not vars(ptr)
+
+
+def test_a_kernel_is_imported_when_it_is_first_used(monkeypatch, tmp_path):
+    name = "launches_of_twice"
+    text = "from spgrad.kernels.declare import LAUNCHED\nLAUNCHED['twice'] = lambda x: 2 * x\n"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(declare, "LAUNCHED", {})
+    launch = declare._on_first_use("twice", name)
+    assert name not in sys.modules
+    assert launch(3) == 6
+    assert sys.modules.pop(name).__file__ == str(tmp_path / f"{name}.py")
+    assert launch(4) == 8
+    assert name not in sys.modules  # the second use imports nothing
