@@ -1,7 +1,10 @@
 """What a process imports: the first call no module that takes long; Dynamo behind any hook."""
 
+import importlib.util
 import subprocess
 import sys
+
+from spgrad.torch_protocol.compile import _AfterDynamo
 
 PROGRAM = """
 import sys, torch, spgrad
@@ -47,6 +50,23 @@ def test_functions_are_compiled_behind_a_hook_of_imports():
     run_alone(BEHIND_A_HOOK)
 
 
+AFTER_DYNAMO = """
+import torch, torch._dynamo, spgrad
+A = spgrad.from_dense(torch.eye(4) + 1).to_sparse_csr()
+x = torch.ones(4, 2)
+
+def smoothed(A, x):
+    return spgrad.softmax(spgrad.from_values(A.values(), (2 * A).pattern), 1) @ x
+
+compiled = torch.compile(smoothed, backend="eager", fullgraph=True)
+torch.testing.assert_close(compiled(A, x), x)
+"""
+
+
+def test_functions_are_compiled_where_dynamo_was_imported_first():
+    run_alone(AFTER_DYNAMO)
+
+
 LOADED = """
 import importlib.machinery, importlib.util, spgrad, torch._dynamo
 loaders = torch._dynamo.__loader__, torch._dynamo.__spec__.loader
@@ -57,3 +77,12 @@ assert importlib.util.find_spec("torch._dynamo").loader is loaders[0]
 
 def test_dynamo_keeps_the_loader_of_its_file():
     run_alone(LOADED)
+
+
+def test_a_torch_without_dynamo(monkeypatch):
+    """Python says that there is no such module; nobody looks for it again."""
+    finder = _AfterDynamo()
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert finder.find_spec("torch._dynamo", None) is None
+    assert finder not in sys.meta_path
