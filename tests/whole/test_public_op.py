@@ -258,3 +258,16 @@ def test_no_hint_where_nothing_knows_another_function(monkeypatch):
     monkeypatch.setattr(public.above, "elsewhere", Slots().elsewhere)
     with pytest.raises(TypeError, match=r"^spgrad\.kron: `other` is"):
         spgrad.kron(spgrad.eye(2), other="no matrix")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "aten.mm.default: got mixed torch.Tensor and DTensor, need to convert all",
+        "Cannot access data pointer of Tensor that doesn't have storage",
+        "vmap: It looks like you're calling .item() on a Tensor",
+    ],
+)
+def test_an_error_of_tensors_that_are_no_arguments_names_none(text):
+    call = public.Call(spgrad.mul, "mul", (spgrad.eye(2), torch.ones(2, 2)), {})
+    assert public.named_error(call, RuntimeError(text)) is None
