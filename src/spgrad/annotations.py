@@ -129,11 +129,11 @@ def require_flags(wanted: tuple[Flag, ...], args: tuple[Any, ...], kwargs: dict[
 def refusal(
     op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException
 ) -> SpgradError | None:
-    """The error for the first argument that explains `error`, which is not of the library.
-
-    The arguments fit the signature.
-    """
-    given = inspect.signature(op).bind(*args, **kwargs).arguments
+    """The error for the first argument that explains `error`, which is not of the library."""
+    try:
+        given = inspect.signature(op).bind(*args, **kwargs).arguments
+    except TypeError:  # Python's own error already says that they do not fit the signature
+        return None
     for name, value, said in _annotated(op, given):
         kind, optional = _kind_of(op, said)
         if kind is not None and not (value is None and optional) and not kind.takes(value):
@@ -166,6 +166,8 @@ def _annotated(op: Callable[..., Any], given: dict[str, Any]) -> Iterator[tuple[
     """Each argument with what its annotation says; those of *args and the options one by one."""
     parameters = inspect.signature(op).parameters
     for name, value in given.items():
+        if type(value) is dict and name not in op.__annotations__:
+            continue
         said = op.__annotations__.get(name)
         if parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
             yield from ((f"{name}[{i}]", one, said) for i, one in enumerate(value))

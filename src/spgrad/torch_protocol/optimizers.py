@@ -57,7 +57,7 @@ def on_values(
     stored = map(_stored, args)
     out = func(*stored, **{k: _stored(v) for k, v in kwargs.items()}) if kwargs else func(*stored)
     if isinstance(out, (list, tuple)):
-        found = patterns if patterns and len(patterns) == len(out) else [pattern] * len(out)
+        found = patterns if patterns is not None else [pattern] * len(out)
         return type(out)([_wrapped(o, p) for o, p in zip(out, found, strict=True)])
     if pattern is not None and isinstance(args[0], SparseTensor) and out is args[0]._vals:
         fits = out.shape == pattern.values_shape  # False after a change of its shape in place
