@@ -469,7 +469,7 @@ PROGRAMS: dict[str, dict[str, Callable[[], Epoch]]] = {
         "torch CSR": _fixed_edges_torch,
         "torch_geometric": _fixed_edges_geometric,
     },
-    "compiled": {  # without dense dropout, for which torch.compile draws numbers twice
+    "compiled": {  # without dense dropout, which is slower compiled
         OWN: partial(_fixed_edges, hidden=F.relu),
         "compiled spgrad": partial(_fixed_edges, compiled=True, hidden=F.relu),
     },
