@@ -66,10 +66,10 @@ def test_detach_clone_and_casts_share_the_pattern(name):
         assert same.pattern is A.pattern
         assert not same.requires_grad
         assert same._vals.data_ptr() == A._vals.data_ptr()
-    clone = A.clone()
-    assert clone.pattern is A.pattern
-    assert clone.grad_fn is not None
-    assert clone._vals.data_ptr() != A._vals.data_ptr()
+    for clone in (A.clone(), torch.clone(input=A, memory_format=torch.preserve_format)):
+        assert clone.pattern is A.pattern
+        assert clone.grad_fn is not None
+        assert clone._vals.data_ptr() != A._vals.data_ptr()
     for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.complex128, torch.int64):
         cast = A.detach().to(dtype)
         assert cast.dtype == cast._vals.dtype == dtype

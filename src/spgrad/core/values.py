@@ -152,18 +152,18 @@ def stored_values(A: SparseTensor, given_out: bool = False) -> torch.Tensor:
     return A._vals.view_as(A._vals) if given_out else A._vals
 
 
-def clone(A: SparseTensor, *, memory_format: Any = None) -> SparseTensor:
-    """`A.clone()`: a copy of the values, on the same pattern.
+def clone(input: SparseTensor, *, memory_format: Any = None) -> SparseTensor:
+    """`torch.clone`: a copy of the values, on the same pattern.
 
     torch's own function calls `__torch_dispatch__`. For the first such call of a process, torch
     imports `torch.distributed.tensor` and with it sympy, which takes most of a second. Where a
     gradient is recorded, torch does that in any case, and its own function makes one node alone.
     """
-    recorded = torch.is_grad_enabled() and requires_grad(A)
-    if recorded and type(A._vals) is torch.Tensor and not transforming():
+    recorded = torch.is_grad_enabled() and requires_grad(input)
+    if recorded and type(input._vals) is torch.Tensor and not transforming():
         with torch._C.DisableTorchFunctionSubclass():
-            return torch.clone(A)  # type: ignore[return-value]
-    return on_pattern(stored_values(A).clone(), A._pattern)
+            return torch.clone(input)  # type: ignore[return-value]
+    return on_pattern(stored_values(input).clone(), input._pattern)
 
 
 def saved_values(A: SparseTensor, stored: torch.Tensor) -> torch.Tensor:

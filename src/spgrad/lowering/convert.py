@@ -190,7 +190,7 @@ def _from_block_diagonal(pattern: Pattern, row: torch.Tensor, col: torch.Tensor)
 def _to_compressed(pattern: Pattern, layout: torch.layout) -> Move:
     by_rows = layout == torch.sparse_csr
     if by_rows and pattern.is_coo and not pattern.batch:
-        row, col = pattern.indices[0].to(_own_dtype(pattern))  # ascending, as it is coalesced
+        row, col = as_dtype(pattern.indices[0], _own_dtype(pattern))  # in ascending order
         shape, dense_dim = pattern.shape, pattern.dense_dim
         parts = kernels.compress(row, pattern.matrix[0]), col
         found = Pattern(layout, shape, parts, dense_dim=dense_dim)

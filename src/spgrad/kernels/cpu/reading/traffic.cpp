@@ -46,9 +46,10 @@ bool loads_ahead(const Tensor& idx, const Tensor& x, RowUse use) {
   return row_bytes(x) != kHalf || idx.numel() > kShort * use.lines;
 }
 
-// Rows of at most one cache line are looked at if x is at least a quarter of the shared cache, and
-// rows of a whole line also if they are used so seldom that most may come from memory. The
-// processor itself loads many such rows ahead, which suffices if the shared cache has them.
+// Rows of less than two cache lines are looked at if x is at least a quarter of the shared cache,
+// and those of a line or more also if they are used so seldom that most may come from memory. The
+// processor itself loads many such rows ahead, which suffices if the shared cache has them; it
+// loads as many of less than 8 bytes as prefetches would.
 bool are_looked_at(const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr double kSeldom = 8;
   constexpr int64_t kLeast = 8;

@@ -166,7 +166,8 @@ SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t fir
   }
 }
 
-// The same, or the loop that prefetches rows of x.
+// Rows [first, last) of a product with kColumns columns, in the loop that prefetches rows of x if
+// these are prefetched.
 template <int kBytes, int kColumns, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_ahead(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   constexpr int kRow = kColumns * static_cast<int>(sizeof(scalar_t));
