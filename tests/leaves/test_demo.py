@@ -4,6 +4,8 @@ import contextlib
 import io
 import multiprocessing
 import os
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -42,6 +44,11 @@ def communities(tmp_path):
     path = tmp_path / "communities.mtx"
     scipy.io.mmwrite(path, scipy.sparse.coo_array(rng.random((60, 60)) < chance).astype(float))
     return path
+
+
+def test_the_demo_needs_no_name_that_python_3_14_removed():
+    program = "import importlib.abc as a; vars(a).pop('Traversable', None); import spgrad.demo.data"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
 
 
 def test_cora_is_the_graph_that_is_documented(cora):

@@ -6,9 +6,8 @@ import zipfile
 import zlib
 from dataclasses import dataclass, replace
 from importlib import resources
-from importlib.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,6 +17,9 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, values
 from spgrad.errors import ArgumentValueError, SpgradError
 from spgrad.ops import from_edges
+
+if TYPE_CHECKING:
+    from importlib.abc import Traversable  # Python 3.14 has it in importlib.resources.abc alone
 
 ANCHORS = 4
 KEYS = tuple(
