@@ -37,6 +37,17 @@ def test_subgraph(layout):
     assert_close(data.subgraph(A, torch.ones(20, dtype=torch.bool)).A.to_dense(), A.to_dense())
 
 
+def test_subgraph_of_a_native_tensor_whose_elements_repeat():
+    indices = torch.tensor([[2, 0, 2, 1], [0, 2, 0, 1]])
+    val = torch.tensor([1.0, 2.0, 4.0, 8.0], requires_grad=True)
+    native = torch.sparse_coo_tensor(indices, val, (3, 3), check_invariants=True)
+    part = spgrad.data.subgraph(native, [2, 0])
+    assert part.A.to_dense().tolist() == [[0, 5], [2, 0]]
+    assert torch.equal(part.A.values(), native.detach().coalesce().values()[part.e_id])
+    (part.A.to_dense() * torch.tensor([[0.0, 3.0], [7.0, 0.0]])).sum().backward()
+    assert val.grad.tolist() == [3, 7, 3, 0]
+
+
 def test_walks_follow_entries():
     A = graph()
     starts = torch.arange(20).repeat(5)

@@ -156,7 +156,7 @@ REFUSED = [
 def test_unlisted_layouts_are_refused_by_name(row, layout):
     A = testing.random_sparse((4, 6), LAYOUTS[layout])
     with pytest.raises(spgrad.UnsupportedError, match=rf"spgrad\.{row.name}: .*layout {layout};"):
-        row.function(*[A for _ in support.parse(row.signatures[0])[0]])
+        row.function(*[A for _ in support.parse(row.signatures[0])[0]], **row.samples[0])
 
 
 @pytest.mark.parametrize("layout", support.ALL)

@@ -22,7 +22,9 @@ from spgrad.data.arguments import (
 from spgrad.data.walks import random_walk
 from spgrad.errors import ArgumentValueError
 from spgrad.linalg.ordering import clusters, neighbour_graph
+from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.gather import Gather
+from spgrad.lowering.operands import sparse_operand
 from spgrad.lowering.views import rows
 from spgrad.public import public_as
 
@@ -39,15 +41,16 @@ class Subgraph(NamedTuple):
 
 
 @public_as("data.subgraph")
-def subgraph(A: SparseTensor, nodes: torch.Tensor | Sequence[int]) -> Subgraph:
+def subgraph(A: torch.Tensor, nodes: torch.Tensor | Sequence[int]) -> Subgraph:
     """The entries of A whose row and column are among `nodes`.
 
     Args:
-        A: Sparse matrix (n, n) in COO, CSR or CSC, coalesced.
+        A: Sparse matrix (n, n) in COO, CSR or CSC; repeated elements count as their sum.
         nodes: Distinct rows of A (s,), in the order that the result has, or a bool mask (n,).
 
     Returns:
-        A `Subgraph`: the matrix in CSR, its nodes and the positions of its values in A.
+        A `Subgraph`: the matrix in CSR, its nodes and the positions of its values in A, or in
+        ``A.coalesce()`` where A has repeated elements.
 
     Gradient:
         On the pattern of A, zero outside of the subgraph.
@@ -56,6 +59,8 @@ def subgraph(A: SparseTensor, nodes: torch.Tensor | Sequence[int]) -> Subgraph:
         O(entries of the rows `nodes`) time and memory.
 
     Raises:
+        TypeError: `A` is not sparse.
+        NotImplementedError: `A` is in BSR or BSC.
         ValueError: A node is out of range or repeats, or A is not square.
 
     Example:
@@ -64,6 +69,7 @@ def subgraph(A: SparseTensor, nodes: torch.Tensor | Sequence[int]) -> Subgraph:
         tensor([[8., 6.],
                 [2., 0.]])
     """
+    A = without_repeats(sparse_operand("A", A))
     pattern = require_graph(A, square=True)
     n_id = require_members("nodes", nodes, pattern.matrix[0])
     require_distinct("nodes", n_id)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from spgrad import data
 from spgrad.data.arguments import require_count, require_members
 from spgrad.graph.operands import matrix_of_graph
 from spgrad.linalg.structure import require_square
@@ -73,3 +74,7 @@ def k_hop(A: torch.Tensor, seeds: torch.Tensor | Sequence[int] | int, k: int) ->
         found.append(front)
     hops = [torch.full_like(nodes, hop) for hop, nodes in enumerate(found)]
     return Neighbourhood(torch.cat(found), torch.cat(hops))
+
+
+subgraph = public_as("graph.subgraph")(data.subgraph)
+subgraph.__module__ = __name__  # where pickle looks for it

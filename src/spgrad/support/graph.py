@@ -16,6 +16,12 @@ def _row(
     return Op(name, module, (), (signature,), dense, public=False, **more)
 
 
+def _matrix(function: Callable[..., Any], A: Any, **options: Any) -> Any:
+    """The matrix of a subgraph, without the numbers of its nodes and edges."""
+    found = function(A, **options)
+    return found[0] if isinstance(found, tuple) else found
+
+
 _STEPS = "its number of steps depends on numbers"
 
 ROWS: list[Op] = [
@@ -59,5 +65,17 @@ ROWS: list[Op] = [
         absent={"dense": "its result is several tensors"},
         traced=False,
         outside=_STEPS,
+    ),
+    _row(
+        "subgraph",
+        "neighbours",
+        "A[m,m] -> C[n,n]:csr",
+        graphs.between,
+        layouts=("coo", "csr", "csc"),
+        samples=({"nodes": [2, 0]},),
+        absent=dict.fromkeys(("bsr", "bsc"), "the nodes may cut a block"),
+        call=_matrix,
+        traced=False,
+        outside="its number of elements depends on numbers",
     ),
 ]

@@ -63,3 +63,8 @@ def lengths(A: torch.Tensor, sources: list[int], *, mask: torch.Tensor) -> torch
         longer = (found[:, :, None] + edges).amin(1)
         found = torch.where(longer < found, longer, found)
     return found
+
+
+def between(A: torch.Tensor, nodes: list[int]) -> torch.Tensor:
+    """The rows and columns of these nodes."""
+    return A[nodes][:, nodes]
