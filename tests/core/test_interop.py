@@ -179,6 +179,28 @@ def test_uncoalesced_coordinates(coalesced):
     assert torch.equal(x.grad._values(), x._indices()[1].float())
 
 
+@pytest.mark.parametrize("dense", [(), (2,)])
+@pytest.mark.parametrize("between", [lambda x: x, lambda x: x * 2, torch.Tensor.coalesce])
+def test_gradients_of_values_whose_indices_repeat(between, dense):
+    """They reach the values through torch's own derivative of the constructor."""
+    indices = torch.tensor([[1, 0, 1, 1], [2, 0, 2, 0]])
+    y = torch.randn(2, 3, *dense, dtype=torch.float64)
+    val = torch.randn(4, *dense, dtype=torch.float64, requires_grad=True)
+
+    def run(val):
+        x = torch.sparse_coo_tensor(indices, val, (2, 3, *dense), check_invariants=True)
+        return (spgrad.from_torch(between(x)).to_dense() * y) ** 3
+
+    assert torch.autograd.gradcheck(run, val)
+
+
+def test_repeated_elements_there_and_back():
+    indices = torch.tensor([[1, 0, 1], [2, 0, 2]])
+    A = spgrad.sparse_coo_tensor(indices, [1.0, 2.0, 3.0], (2, 3), requires_grad=True)
+    spgrad.from_torch(spgrad.to_torch(A)).to_dense().backward(torch.arange(6.0).view(2, 3))
+    assert A.grad._values().tolist() == [5, 0, 5]
+
+
 @pytest.mark.parametrize("name", support.ALL)
 def test_second_order_through_native(name):
     x = native(name)

@@ -16,7 +16,7 @@ from spgrad.core.construct import sparse_coo_tensor
 from spgrad.core.pattern import LAYOUT_NAMES, LAYOUTS, Pattern
 from spgrad.core.refusals import no_memory
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import on_pattern, stored_values
+from spgrad.core.values import in_shares, on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.public import public_op
 from spgrad.torch_protocol.func_transforms import Derived
@@ -42,7 +42,8 @@ def from_torch(x: torch.Tensor) -> SparseTensor:
         pointers). A SparseTensor is given back as it is.
 
     Gradient:
-        A native sparse tensor with the layout and the indices of `x`.
+        A native sparse tensor with the layout and the indices of `x`. If torch made `x` of values,
+        its repeated elements have equal shares, because torch adds them up.
 
     Cost:
         One pass that validates the indices, on the first call with a tensor.
@@ -132,7 +133,7 @@ class _FromNative(Derived):
 
     @staticmethod
     def backward(ctx: Any, G: SparseTensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
-        return to_torch(G), None
+        return to_torch(in_shares(G, ctx.next_functions[0][0].name())), None
 
 
 class _ToNative(Derived):

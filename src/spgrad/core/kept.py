@@ -68,6 +68,9 @@ ITEMS = Key("items")
 COALESCED = Key("coalesced")
 """The pattern without repeated elements, and the `Segments` of old elements that become one."""
 
+REPEATS = Key("repeats")
+"""How often the index of each element is there."""
+
 LAYOUT = Key("layout")
 """For a layout and a block size: the pattern in it, and a `Gather` of the values."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._C._functorch import unwrap_if_dead
 
-from spgrad.core import checks
+from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.slots import above
 from spgrad.core.tensor import SparseTensor, of_parts, requires_grad
@@ -273,3 +273,25 @@ def at_elements(pattern: Pattern, G: torch.Tensor) -> torch.Tensor:
         )
     mask = SparseTensor(torch.zeros(pattern.values_shape, device=pattern.device), pattern)
     return stored_values(above.sparse_mask(G, mask))
+
+
+_PER_ELEMENT = ("torch::autograd::AccumulateGrad", "_ToNativeBackward")
+
+
+def in_shares(G: SparseTensor, node: str) -> SparseTensor:
+    """The gradient of a native tensor for the node of autograd that made the tensor.
+
+    Where elements repeat, each has the gradient of their sum. A leaf and `to_torch` take this.
+    Other nodes are torch's, and for torch a tensor is the sum of its repeated elements, a gradient
+    too: the derivative of torch.sparse_coo_tensor coalesces it. So each element has its share.
+    """
+    pattern = G._pattern
+    if node in _PER_ELEMENT or pattern.coalesced:
+        return G
+    return on_pattern(stored_values(G) / pattern.derive(kept.REPEATS, _repeats), pattern)
+
+
+def _repeats(pattern: Pattern) -> torch.Tensor:
+    """How often each index of a COO pattern is there (nse, 1 for each dense dimension)."""
+    _, same, times = pattern.indices[0].unique(dim=1, return_inverse=True, return_counts=True)
+    return times[same].view(-1, *[1] * pattern.dense_dim)
