@@ -113,7 +113,8 @@ def test_a_file_is_read_to_its_end(tmp_path):
 def test_a_reader_that_stops_early_leaves_nothing_unread(monkeypatch, tmp_path):
     """Readers of other versions may stop at the last number that they need."""
 
-    def stops(source):
+    def stops(source, *, spmatrix):
+        assert spmatrix is False
         assert b"1 1" in source.read(64)
         return np.array([[5.0]])
 

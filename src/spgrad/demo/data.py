@@ -140,7 +140,7 @@ def _read_scipy(path: Path) -> Any:
             if hasattr(S, "check_format"):  # SciPy converts bad pointers unchecked
                 S.check_format()
             return scipy.sparse.coo_array(S)
-        return scipy.sparse.coo_array(scipy.io.mmread(path))
+        return scipy.sparse.coo_array(scipy.io.mmread(path, spmatrix=False))
     except (*UNREADABLE, KeyError, TypeError, OverflowError, NotImplementedError) as error:
         raise refusal(f"is {path}, which can't be read ({_first_line(error)})") from error
 

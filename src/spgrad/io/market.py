@@ -75,7 +75,7 @@ def read(path: Path, limit: Limit) -> SparseTensor:
         try:
             # SciPy (1.17) divides by the sizes of an array
             empty = head.kind == "array" and head.stored == 0
-            S: Any = _zeros(head, source) if empty else scipy.io.mmread(source)
+            S: Any = _zeros(head, source) if empty else scipy.io.mmread(source, spmatrix=False)
         except Exception as error:
             raise source.failure or error from error
         source.finish()
