@@ -207,6 +207,22 @@ def test_a_second_factor_keeps_the_order(engine):
     torch.testing.assert_close(F.solve(b), 2 * G.solve(b))  # the first one still solves
 
 
+def test_a_factor_that_goes_inside_of_a_transform_is_released(monkeypatch):
+    """By Python's collector of cycles, which runs at any time."""
+    pytest.importorskip("pypardiso")
+    unraised: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraised.append)
+    left = [linalg.factor(spgrad.from_dense(matrix("general")), engine="pardiso")]
+
+    def function(x):
+        left.clear()
+        return x * x
+
+    torch.func.grad(function)(torch.tensor(1.0))
+    assert not left
+    assert not unraised
+
+
 def test_options_of_cvxopt_stay_what_they_were():
     cholmod = pytest.importorskip("cvxopt.cholmod")
 

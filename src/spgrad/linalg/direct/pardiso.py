@@ -154,7 +154,11 @@ class _Pardiso(Factored):
 
 
 class _Call:
-    """A handle of PARDISO, and calls with it; indices count from 0."""
+    """A handle of PARDISO, and calls with it; indices count from 0.
+
+    The options are no tensor: Python may release the handle while a transform of torch.func runs,
+    which refuses changes of tensors from outside of it.
+    """
 
     def __init__(self, library: Any, kind: int, analysis: _Analysis, vals: torch.Tensor) -> None:
         self.library, self.kind, self.vals = library, kind, vals
@@ -162,8 +166,8 @@ class _Call:
         size = self.ptr.shape[0] - 1
         given = analysis.order
         self.order = torch.zeros(size, dtype=torch.int32, device="cpu") if given is None else given
-        self.handle = torch.zeros(64, dtype=torch.int64, device="cpu")
-        self.options = torch.zeros(64, dtype=torch.int32, device="cpu")
+        self.handle = (ctypes.c_int64 * 64)()
+        self.options = (ctypes.c_int32 * 64)()
         single = vals.dtype in (torch.float32, torch.complex64)
         definite = kind in _DEFINITE
         for number, value in {
@@ -183,7 +187,7 @@ class _Call:
     @property
     def changed_pivots(self) -> int:
         """Pivots that were replaced because they were nearly 0."""
-        return 0 if self.kind in _DEFINITE else int(self.options[13])
+        return 0 if self.kind in _DEFINITE else self.options[13]
 
     def __call__(
         self, phase: int, b: torch.Tensor | None = None, adjoint: bool = False
@@ -197,11 +201,11 @@ class _Call:
         numbers = (ctypes.c_int32(n) for n in (self.kind, phase, self.ptr.shape[0] - 1))
         before = self.library.MKL_Set_Num_Threads_Local(torch.get_num_threads())
         self.library["pardiso"](
-            _at(self.handle),
+            self.handle,
             *(ctypes.byref(n) for n in (one, one, *numbers)),
             *(_at(t) for t in (self.vals, self.ptr, self.idx, self.order)),
             ctypes.byref(ctypes.c_int32(columns)),
-            _at(self.options),
+            self.options,
             ctypes.byref(ctypes.c_int32(0)),  # print nothing
             None if right is None else _at(right),
             None if right is None else _at(x),
@@ -228,7 +232,7 @@ class _Call:
         error = ctypes.c_int32(0)
         number = ctypes.byref(ctypes.c_int32(1))
         call = self.library["pardiso_getdiag"]
-        call(_at(self.handle), _at(factor), _at(matrix), number, ctypes.byref(error))
+        call(self.handle, _at(factor), _at(matrix), number, ctypes.byref(error))
         if error.value:
             self._refuse(error.value)
         return factor[torch.argsort(self.order)]
