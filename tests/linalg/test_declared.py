@@ -104,3 +104,41 @@ def test_what_is_true_gives_the_same_values_and_gradients(name, M, word, layout)
     y.backward(g)
     wanted.backward(g)
     torch.testing.assert_close(A.grad.to_dense(), twin.grad.where(M != 0, 0), **near)
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_bsr, torch.sparse_bsc], ids=str)
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_zeros_of_blocks_may_be_in_the_other_triangle(name, upper, layout):
+    """The pattern has both triangles, and every element of it gets its gradient."""
+    M = GENERAL.triu() if upper else GENERAL.tril()
+    A = spgrad.from_dense(M, layout, blocksize=(3, 3)).requires_grad_()
+    twin = M.clone().requires_grad_()
+    y, wanted = FUNCTIONS[name](A, "triangular"), DENSE[name](twin)
+    if name == "inverse_at":  # at the elements of the block
+        wanted = torch.linalg.inv(twin)
+    g = torch.arange(1.0, 1 + y.numel(), dtype=F64).view(y.shape)
+    near = {"rtol": 1e-6, "atol": 1e-7}
+    torch.testing.assert_close(y, wanted, **near)
+    first, expected = (
+        torch.autograd.grad(z, of, g, create_graph=True)[0] for z, of in ((y, A), (wanted, twin))
+    )
+    torch.testing.assert_close(first.to_dense(), expected, **near)
+    second, expected = (
+        torch.autograd.grad((z * z).sum(), of)[0]
+        for z, of in ((first.to_dense(), A), (expected, twin))
+    )
+    torch.testing.assert_close(second.to_dense(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_declared_triangle_of_blocks_names_the_row_without_a_diagonal():
+    M = changed(GENERAL.tril(), (1, 1, 0))
+    A = spgrad.from_dense(M, torch.sparse_bsr, blocksize=(3, 3))
+    with pytest.raises(spgrad.PivotError, match="on the diagonal in row 1"):
+        linalg.solve(A, right(A), assume="triangular")
+
+
+def test_blocks_with_elements_in_both_triangles_are_refused():
+    A = spgrad.from_dense(GENERAL, torch.sparse_bsr, blocksize=(3, 3))
+    with pytest.raises(spgrad.ArgumentValueError, match="has elements above and below"):
+        linalg.solve(A, right(A), assume="triangular")

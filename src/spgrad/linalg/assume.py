@@ -44,12 +44,29 @@ def triangle_of(pattern: Pattern) -> str | None:
 
     def find(pattern: Pattern) -> str | None:
         view = rows(pattern)
-        row = kernels.expand(view.ptr, view.idx.shape[0])
-        if bool((view.idx <= row).all()):
-            return "lower"
-        return "upper" if bool((view.idx >= row).all()) else None
+        return _side(kernels.expand(view.ptr, view.idx.shape[0]), view.idx)
 
     return pattern.derive(kept.SIDE, find)
+
+
+def triangle_of_values(A: SparseTensor) -> str | None:
+    """The triangle, "lower" or "upper", that has all elements but zeros, else None.
+
+    Blocks on the diagonal have elements on both sides of it, of which one side may be zeros.
+    """
+    found = triangle_of(A._pattern)
+    if found is not None:
+        return found
+    view = rows(A._pattern)
+    some = torch.nonzero(in_view(A._vals.reshape(-1), view.perm)).squeeze(-1)
+    row = kernels.expand(view.ptr, view.idx.shape[0])
+    return _side(row[some], view.idx[some])
+
+
+def _side(row: torch.Tensor, column: torch.Tensor) -> str | None:
+    if bool((column <= row).all()):
+        return "lower"
+    return "upper" if bool((column >= row).all()) else None
 
 
 _SOLVERS = "take BiCGSTAB, GMRES or a direct solver without `assume`"
@@ -64,7 +81,7 @@ def require_true(
     instead: str = _SOLVERS,
 ) -> None:
     """Refuses a matrix that is not what was declared, or not what a method needs."""
-    if assume == "triangular" and triangle_of(A._pattern) is None:
+    if assume == "triangular" and triangle_of_values(A) is None:
         raise ArgumentValueError(
             '`assume` is "triangular", and `A` has elements above and below the diagonal; one '
             "triangle is accepted. Take spgrad.tril(A), spgrad.triu(A) or solve_triangular."

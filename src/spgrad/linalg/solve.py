@@ -20,7 +20,12 @@ from spgrad.errors import (
     UnsupportedError,
     in_gradient_of,
 )
-from spgrad.linalg.assume import require_declared, require_true, triangle_of
+from spgrad.linalg.assume import (
+    require_declared,
+    require_true,
+    triangle_of,
+    triangle_of_values,
+)
 from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.solvers.protocol import (
     Applied,
@@ -34,7 +39,7 @@ from spgrad.linalg.solvers.protocol import (
 from spgrad.lowering.operands import dense_operand
 from spgrad.lowering.products.spmm import sddmm, wants_grad
 from spgrad.ops.products.broadcast import flat, in_columns
-from spgrad.ops.solves.triangular import Triangle, square_operand, substitute
+from spgrad.ops.solves.triangular import KeptTriangle, Triangle, square_operand, substitute
 from spgrad.public import public_as
 from spgrad.torch_protocol.autocast import in_given_precision
 from spgrad.torch_protocol.func_transforms import Function, transforming
@@ -136,7 +141,7 @@ def solve(
         solver: Such as ``spgrad.linalg.CG(rtol=1e-8)``. None takes substitution if all elements of
             A are in one triangle, and else `SuperLU`, for which SciPy must be installed.
         assume: What is known of A: "general", "symmetric", "hermitian", "positive definite" or
-            "triangular". Symmetry and signs of the diagonal are checked.
+            "triangular". Symmetry, signs of the diagonal and zeros of a triangle are checked.
         x0: Where an iteration starts, of the shape of the result; it gets no gradient.
         left: False solves x A = b.
         return_info: True returns (x, info) with a `spgrad.linalg.Info`, whose residuals have the
@@ -214,20 +219,39 @@ def _solved(
 ) -> tuple[torch.Tensor, Info]:
     if solver is None and assume in ("general", "triangular"):
         triangle = triangle_of(pattern)
-        if assume == "triangular" and triangle is None:
-            require_true(SparseTensor(vals.detach(), pattern), assume)
         if triangle is not None:
             if not transforming():
                 require_finite("A", vals)
                 require_finite("b", b)
             x = substitute(vals, b, Triangle(pattern, triangle == "upper", False), transpose)
             return x, direct_info(b, math.prod(pattern.batch))
+        if assume == "triangular":
+            solver = _Substitution()
     kept = Kept(solver or SuperLU(), assume, pattern)
     system = System(pattern, kept, transpose, x0)
     if transpose:  # A^T x = b is conj(A)^H x = b
         vals = vals.conj()
     x = solve_with(vals, b, system)
     return x, kept.info or direct_info(b, math.prod(pattern.batch))
+
+
+class _Substitution(Solver):
+    """Substitution with a matrix of which one triangle has zeros, so that its pattern has both."""
+
+    def prepare(self, A: SparseTensor, assume: Assume) -> Prepared:
+        """Finds the triangle."""
+        return _Triangle(A, triangle_of_values(A) == "upper")
+
+
+class _Triangle(Prepared):
+    def __init__(self, A: SparseTensor, upper: bool) -> None:
+        self.items = math.prod(A._pattern.batch)
+        self.kept = KeptTriangle(A._vals.reshape(-1), Triangle(A._pattern, upper, False))
+
+    def solve(
+        self, b: torch.Tensor, *, x0: torch.Tensor | None = None, adjoint: bool = False
+    ) -> tuple[torch.Tensor, Info]:
+        return self.kept.solve(b, adjoint), direct_info(b, self.items)
 
 
 def solve_with(vals: torch.Tensor, b: torch.Tensor, system: System) -> torch.Tensor:
