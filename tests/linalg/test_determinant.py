@@ -41,6 +41,22 @@ def test_slogdet_and_its_gradient(layout, dtype, batch):
         torch.testing.assert_close(linalg.det(A), torch.linalg.det(dense))
 
 
+@pytest.mark.parametrize("m", [3, 0])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_the_results_of_slogdet_have_torchs_names(batch, m):
+    M = torch.eye(m, dtype=D).expand(*batch, m, m).clone()
+    A = sparse(M)
+    functions = torch.linalg.slogdet, torch.slogdet, torch.Tensor.slogdet
+    for found in (*(f(A) for f in functions), linalg.slogdet(A), linalg.factor(A).slogdet()):
+        wanted = torch.linalg.slogdet(M)
+        assert type(found) is type(wanted)
+        torch.testing.assert_close(found.sign, wanted.sign)
+        torch.testing.assert_close(found.logabsdet, wanted.logabsdet)
+    with spgrad.dropin():
+        found = torch.linalg.slogdet(M.to_sparse_coo())
+    assert found.logabsdet.shape == batch
+
+
 @pytest.mark.parametrize("dtype", [D, C])
 @pytest.mark.parametrize("name", ["det", "slogdet", "inverse_diagonal", "inverse_at"])
 def test_gradcheck(name, dtype):

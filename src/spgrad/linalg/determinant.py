@@ -31,7 +31,7 @@ from spgrad.torch_protocol.func_transforms import transforming
 
 
 @public_as("linalg.slogdet")
-def slogdet(A: torch.Tensor, *, assume: Assume | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+def slogdet(A: torch.Tensor, *, assume: Assume | None = None) -> Any:
     """Sign and logarithm of the absolute value of the determinant, by an LU factor.
 
     Args:
@@ -39,7 +39,8 @@ def slogdet(A: torch.Tensor, *, assume: Assume | None = None) -> tuple[torch.Ten
         assume: What is known of A, as for `spgrad.linalg.solve`.
 
     Returns:
-        sign (*b,), of absolute value 1, and logabsdet (*b,), real; 0 and -inf where A is singular.
+        torch.return_types.linalg_slogdet: sign (*b,), of absolute value 1, and logabsdet (*b,),
+        real; 0 and -inf where A is singular.
 
     Gradient:
         A^-H at the pattern of A, by selected inversion. The second derivative takes 2 m solves, of
@@ -58,7 +59,7 @@ def slogdet(A: torch.Tensor, *, assume: Assume | None = None) -> tuple[torch.Ten
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[0.0, 2.0], [1.0, 3.0]]))
-        >>> spgrad.linalg.slogdet(A)[0]
+        >>> spgrad.linalg.slogdet(A).sign
         tensor(-1.)
     """
     return slogdet_by(square_operand("A", A), SuperLU(), require_declared(assume))
@@ -268,17 +269,21 @@ def logarithm(sign: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
     return size.where(sign >= 0, torch.nan)
 
 
-def slogdet_by(
-    T: SparseTensor, solver: Solver, assume: Assume
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """`slogdet` of a matrix by this direct solver."""
+def slogdet_by(T: SparseTensor, solver: Solver, assume: Assume) -> Any:
+    """`slogdet` of a matrix by this direct solver, with torch's names of the two results."""
+    return torch.return_types.linalg_slogdet(  # type: ignore[attr-defined]
+        _slogdet(T, solver, assume)
+    )
+
+
+def _slogdet(T: SparseTensor, solver: Solver, assume: Assume) -> tuple[torch.Tensor, torch.Tensor]:
     pattern, vals = T._pattern, flat(T)
     if pattern.extent[0] == 0:
         one = vals.new_ones(pattern.batch) + vals.sum()  # an empty sum keeps the graph
         return one, one.abs().log()
     kept = Kept(solver, assume, pattern)
     if _one_is_singular(kept, vals):
-        both = _of_items(T, lambda item: torch.stack(_pair(slogdet_by(item, solver, assume))))
+        both = _of_items(T, lambda item: torch.stack(_pair(_slogdet(item, solver, assume))))
         sign, size = both.unbind(-1)
         return sign, size.real
     size = log_determinants(vals, kept)

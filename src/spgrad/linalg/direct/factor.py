@@ -137,7 +137,7 @@ class Factor(Applied):
         return logarithm(*self.slogdet())
 
     @public_as("linalg.Factor.slogdet")
-    def slogdet(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def slogdet(self) -> Any:
         """As `spgrad.linalg.slogdet`."""
         return slogdet_by(self._matrix, self._solver, self._assume)
 
