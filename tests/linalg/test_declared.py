@@ -142,3 +142,23 @@ def test_blocks_with_elements_in_both_triangles_are_refused():
     A = spgrad.from_dense(GENERAL, torch.sparse_bsr, blocksize=(3, 3))
     with pytest.raises(spgrad.ArgumentValueError, match="has elements above and below"):
         linalg.solve(A, right(A), assume="triangular")
+
+
+ELSEWHERE = {
+    "lanczos": (lambda A: linalg.logdet(A, method="lanczos"), 'Take method="factor".'),
+    "CHOLMOD": (lambda A: linalg.solve(A, right(A), linalg.CHOLMOD()), "Take spgrad.linalg.Super"),
+    "sample": (lambda A: linalg.factor(A).sample(), "Factor the precision of a Gaussian"),
+    "eigsh": (lambda A: linalg.eigsh(spgrad.eye(3, dtype=F64), 1, A), "Find all eigenvalues by"),
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_diagonal_that_nobody_declared_positive_has_another_hint(name):
+    function, hint = ELSEWHERE[name]
+    if name == "CHOLMOD":
+        pytest.importorskip("cvxopt")
+    A = spgrad.from_dense(INDEFINITE)
+    with pytest.raises(spgrad.PivotError, match=re.escape(f"numbers are accepted. {hint}")):
+        function(A)
+    with pytest.raises(spgrad.PivotError, match=r"numbers are accepted\. Leave `assume` out\."):
+        linalg.solve(A, right(A), assume="positive definite")

@@ -73,10 +73,14 @@ _SOLVERS = "take BiCGSTAB, GMRES or a direct solver without `assume`"
 """What to do with a system whose matrix is not hermitian."""
 
 
+_OF_CALLER = "`assume` is"
+"""How the error of a matrix begins that is not what its caller has declared."""
+
+
 def require_true(
     A: SparseTensor,
     assume: Assume,
-    says: str = "`assume` is",
+    says: str = _OF_CALLER,
     arg: str = "A",
     instead: str = _SOLVERS,
 ) -> None:
@@ -89,7 +93,9 @@ def require_true(
     if assume in ("symmetric", "hermitian", "positive definite"):
         _require_mirrored(A, assume, says, arg, instead)
     if assume == "positive definite":
-        _require_positive_diagonal(A, arg)
+        declared = says == _OF_CALLER
+        hint = "Leave `assume` out" if declared else instead[0].upper() + instead[1:]
+        _require_positive_diagonal(A, arg, hint)
 
 
 def _mirrored(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -184,7 +190,7 @@ def _largest_gap(
     return float(most)
 
 
-def _require_positive_diagonal(A: SparseTensor, arg: str) -> None:
+def _require_positive_diagonal(A: SparseTensor, arg: str, hint: str) -> None:
     _, places = diagonal_places(A._pattern)
     if places.shape[0] == A._pattern.extent[0] and _all_positive(A._vals.reshape(-1), places):
         return
@@ -195,7 +201,7 @@ def _require_positive_diagonal(A: SparseTensor, arg: str) -> None:
     item = f" of batch item {row // m}" if A._pattern.batch else ""
     raise PivotError(
         f"`{arg}` is not positive definite: its diagonal has {float(diagonal[row]):.3g} in row "
-        f"{row % m}{item}; positive numbers are accepted. Leave `assume` out."
+        f"{row % m}{item}; positive numbers are accepted. {hint}."
     )
 
 

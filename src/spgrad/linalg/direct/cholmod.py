@@ -70,7 +70,8 @@ class CHOLMOD(Engine):
                 "spgrad.linalg.SuperLU()."
             )
         if assume != "positive definite":
-            require_true(A, "positive definite", "CHOLMOD needs matrices that are")
+            says, instead = "CHOLMOD needs matrices that are", "take spgrad.linalg.SuperLU()"
+            require_true(A, "positive definite", says, instead=instead)
         return _Cholesky(A)
 
 

@@ -182,7 +182,7 @@ class Factor(Applied):
         T = self._matrix
         if self._assume not in ("hermitian", "positive definite"):
             checked = T.detach() if self._numbers is None else self._numbers
-            require_true(checked, "positive definite", _DRAWS)
+            require_true(checked, "positive definite", _DRAWS, instead=_PRECISION)
         draws = torch.Size(front).numel()
         where = {"dtype": T.dtype, "device": T.device}
         z = torch.randn(T._pattern.extent[0], draws, generator=generator, **where)
@@ -218,6 +218,7 @@ for _method in (
     keep_outside(_method, "its factors are outside of torch")
 
 _DRAWS = "sample draws for matrices that are"
+_PRECISION = "factor the precision of a Gaussian, the inverse of its covariance"
 
 
 @public_as("linalg.factor")
