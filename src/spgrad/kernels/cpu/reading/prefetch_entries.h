@@ -20,9 +20,9 @@ SPGRAD_INLINE const void* address(const T* from, int64_t p) {
 // itself the processor loads ahead within a page, and only if few instructions load from memory: in
 // loops over four rows, each with instructions of its own, an AMD EPYC (Zen 5) took twice the time.
 //
-// So few entries ahead that the rows of x of those between, a line each, fill half of a first-level
-// cache of 32 KB. No branch depends on where a line of values ends: in rows of unlike lengths it
-// would be foreseen wrongly, which cost more than a line that is prefetched twice.
+// The rows of x of the entries between, a line each, fill half of a first-level cache of 32 KB. No
+// branch depends on where a line of values ends: in rows of unlike lengths the processor would
+// foresee it wrongly, which costs more than to prefetch a line twice.
 //
 // The prefetches stand in this function itself: GCC 12 takes a lambda that does nothing else for
 // one without effect, and drops its calls.
