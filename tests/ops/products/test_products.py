@@ -136,3 +136,33 @@ def test_the_input_of_addmm_stays_as_it_is(shape, factors):
     for _ in range(2):
         torch.testing.assert_close(torch.addmm(given, A, x, alpha=alpha, beta=beta), wanted)
     assert torch.equal(given, before)
+
+
+@pytest.mark.parametrize("hub", [True, False], ids=["one long row", "rows of one length"])
+def test_entries_whose_bound_on_products_exceeds_int32(hub):
+    """Entries of A times those of B are more than 2^31 - 1, and the products are few.
+
+    So indices of 32 bits stay what they are.
+    """
+    m, k, n = 50_000, 300, 45_000
+    if hub:
+        rows = torch.cat([torch.zeros(n, dtype=torch.int64), torch.arange(1, k)])
+        columns = torch.cat([torch.arange(n), torch.arange(1, k)])
+        taken = torch.arange(m) % (k - 1) + 1
+        taken[[0, 7, m - 1]] = 0
+    else:
+        rows = torch.arange(k).repeat_interleave(150)
+        columns = (torch.arange(k)[:, None] + 7 * torch.arange(150)).reshape(-1)
+        taken = torch.arange(m) % k
+    values = torch.arange(1.0, 1 + rows.numel())
+    B = spgrad.sparse_coo_tensor(torch.stack([rows, columns]), values, (k, n)).to_sparse_csr()
+    B = spgrad.sparse_csr_tensor(*(i.int() for i in B.pattern.indices), values, (k, n))
+    ptr, column = torch.arange(m + 1).int(), taken.int()
+    A = spgrad.sparse_csr_tensor(ptr, column, torch.full((m,), 2.0), (m, k))
+    assert A.nse * B.nse > torch.iinfo(torch.int32).max
+    product, wanted = A @ B, 2 * B[taken]
+    assert product.nse == wanted.nse
+    for found, expected in zip(product.pattern.indices, wanted.pattern.indices, strict=True):
+        assert found.dtype == torch.int32
+        assert torch.equal(found, expected.int())
+    assert torch.equal(product.values(), wanted.values())
