@@ -312,3 +312,24 @@ def test_a_batch_with_a_singular_matrix_inside_a_transform():
 
     with pytest.raises(errors.PivotError, match="`A` is singular"):
         torch.func.grad(last)(A.values())
+
+
+@pytest.mark.parametrize("layout", ["csr", "coo"])
+def test_elements_of_the_inverse_at_no_place(layout):
+    """Nothing is asked for, so the gradient is 0 on the pattern; of first and second order."""
+    A = sparse(matrix(), layout).requires_grad_()
+    found = linalg.inverse_at(A, spgrad.zeros(8, 8))
+    assert found.nse == 0
+    first = torch.autograd.grad(found.sum(), A, create_graph=True)[0]
+    second = torch.autograd.grad(first.sum(), A)[0]
+    assert first.nse == second.nse == A.nse
+    assert not first.values().any()
+    assert not second.values().any()
+
+
+def test_the_inverse_of_a_matrix_without_rows():
+    A = spgrad.zeros(0, 0, dtype=D).requires_grad_()
+    for found in (linalg.inverse_at(A, A), linalg.inverse_diagonal(A)):
+        assert torch.autograd.grad(found.sum(), A)[0].shape == (0, 0)
+    first = torch.autograd.grad(linalg.inverse_at(A, A).sum(), A, create_graph=True)[0]
+    assert torch.autograd.grad(first.sum(), A)[0].shape == (0, 0)

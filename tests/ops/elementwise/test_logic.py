@@ -139,3 +139,15 @@ def test_a_number_close_to_0_is_refused(number):
     A = spgrad.from_dense(torch.eye(2))
     with pytest.raises(ValueError, match=r"isclose: `other` is .* the result would be dense"):
         spgrad.isclose(A, torch.tensor(number))
+
+
+@pytest.mark.parametrize("shape", [(4, 1), (1, 5), (5,)])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_bools_times_a_vector_of_bools(layout, shape):
+    dense = torch.arange(20).view(4, 5) % 3 == 0
+    vector = torch.arange(max(shape)).view(shape) % 2 == 0
+    blocksize = (2, 5) if layout in ("bsr", "bsc") else None
+    A = spgrad.from_dense(dense, LAYOUTS[layout], blocksize=blocksize)
+    for found in (A * vector, vector * A):
+        assert found.dtype == torch.bool
+        assert torch.equal(found.to_dense(), dense * vector)

@@ -350,3 +350,11 @@ def test_numbers_of_dimensions_are_those_of_torch(numbers):
     testing.assert_close(y.to_dense(), torch.einsum(A.to_dense(), [i, j], B.to_dense(), [j, k]))
     y = spgrad.einsum(A, [i, j], B, [j, k], [k, i])
     testing.assert_close(y.to_dense(), (A.to_dense() @ B.to_dense()).T)
+
+
+def test_the_outer_product_of_bools():
+    a, b = torch.tensor([True, False, True]), torch.tensor([True, False])
+    A = spgrad.from_dense(a, torch.sparse_coo)
+    found = torch.outer(A, b)
+    assert found.dtype == torch.bool
+    assert torch.equal(found.to_dense(), torch.outer(a, b))
