@@ -43,6 +43,8 @@ MORE = {
     # whether indices are in range, and how many rows they take
     "embedding": (4, 4),
     "embedding_bag": (5, 5),
+    # whether nodes are in range and distinct, how many entries their rows have, and which stay
+    "graph.subgraph": (8, 8),
     # which nodes are asked for, whether a length is negative, and whether a path became shorter
     "graph.shortest_paths": (9, 9),
     # a number that Python reads
