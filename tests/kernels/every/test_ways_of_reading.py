@@ -20,13 +20,6 @@ pytestmark = [
 CACHES = [1 << 10, 1 << 16, 1 << 17, 1 << 40]
 
 
-@pytest.fixture
-def assume():
-    """Lets kernels choose for a cache of so many bytes."""
-    yield lambda size: kernels.assume_cache(torch.empty(0), size).item()
-    kernels.assume_cache(torch.empty(0), 0)
-
-
 def test_a_cache_is_assumed_and_given_back(assume):
     own = assume(0)
     assert own >= 1 << 16
@@ -241,30 +234,6 @@ def test_a_row_gives_the_same_bits_alone_and_beside_others(dtype, n, longest):
         one = torch.tensor([0, end - start], dtype=torch.int32)
         alone = kernels.spmm(one, idx[start:end], None, val[start:end], x)
         assert_close(together[row : row + 1], alone, rtol=0, atol=0, equal_nan=True)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("n", [1, 2, 4, 8, 9])
-def test_columns_and_values_that_come_from_memory(assume, dtype, n):
-    """They are prefetched if rows are long and columns far apart, and no cache holds them."""
-    m, k, length = 250, 20_000, 40
-    anywhere = torch.randint(k, (m, length), dtype=torch.int32)
-    band = torch.arange(m, dtype=torch.int32)[:, None] + torch.arange(length, dtype=torch.int32)
-    ptr, x = length * torch.arange(m + 1, dtype=torch.int32), dense(k, n, dtype=dtype)
-    few = n * dtype.itemsize <= 32
-    for columns, far in ((anywhere, True), (band, False)):
-        idx, val = columns.reshape(-1), dense(m * length, dtype=dtype)
-        found = []
-        nbytes = idx.nbytes + val.nbytes
-        for size in (1 << 14, 4 * nbytes - 1, 4 * nbytes):
-            assume(size)
-            wanted = far and few and size < 4 * nbytes
-            assert kernels.traffic(idx, x, True, m)[6] == wanted
-            assert kernels.traffic(idx, x, True, 3 * m)[6] == 0  # rows are short
-            found.append(kernels.spmm(ptr, idx, None, val, x))
-        for other in found[1:]:
-            assert_close(other, found[0], rtol=0, atol=0)
-        assert_close(found[0], REFERENCES["spmm"](ptr, idx, None, val, x), rtol=1e-4, atol=1e-3)
 
 
 def test_local_patterns_are_told_from_others():

@@ -51,17 +51,18 @@ SPGRAD_INLINE void keep_rounded(T& product) {
 #endif
 }
 
-// Calls f.operator()<kBytes>() compiled for the widest vector registers of this processor, which
-// is looked up at run time. SPGRAD_CLONES does not work for code with explicit vectors: a vector
-// that is wider than a register ends up in memory, so such code must know the width.
 #if SPGRAD_WIDE && defined(SPGRAD_ONE_WIDTH)
 // A build for tests is compiled for registers of this many bytes as a whole. It takes a third of
 // the time.
 inline int vector_bytes() { return SPGRAD_ONE_WIDTH; }
 
 template <class F>
-void with_vectors(const F& f) {
+void for_width(const F& f) {
   f.template operator()<SPGRAD_ONE_WIDTH>();
+}
+template <int kBytes, class F>
+void with_registers(const F& f) {
+  f.template operator()<kBytes>();
 }
 #elif SPGRAD_WIDE
 template <class F>
@@ -90,24 +91,50 @@ inline int vector_bytes() {
   return bytes;
 }
 
+// Calls f.operator()<kBytes>() for the widest vector registers of this processor, which is looked
+// up at run time. f is compiled for every processor: it may choose a loop, but has none itself.
 template <class F>
-void with_vectors(const F& f) {
+void for_width(const F& f) {
   switch (vector_bytes()) {
     case 64:
-      return run_avx512(f);
+      return f.template operator()<64>();
     case 32:
-      return run_avx2(f);
+      return f.template operator()<32>();
     default:
       return f.template operator()<16>();
+  }
+}
+
+// Calls f.operator()<kBytes>(), a function of its own that is compiled for registers of kBytes.
+template <int kBytes, class F>
+void with_registers(const F& f) {
+  if constexpr (kBytes == 64) {
+    run_avx512(f);
+  } else if constexpr (kBytes == 32) {
+    run_avx2(f);
+  } else {
+    f.template operator()<16>();
   }
 }
 #else
 inline int vector_bytes() { return 16; }
 
 template <class F>
-void with_vectors(const F& f) {
+void for_width(const F& f) {
   f.template operator()<16>();
 }
+template <int kBytes, class F>
+void with_registers(const F& f) {
+  f.template operator()<kBytes>();
+}
 #endif
+
+// Calls f.operator()<kBytes>() compiled for the widest vector registers of this processor.
+// SPGRAD_CLONES does not work for code with explicit vectors: a vector that is wider than a
+// register ends up in memory, so such code must know the width.
+template <class F>
+void with_vectors(const F& f) {
+  for_width([&]<int kBytes>() { with_registers<kBytes>(f); });
+}
 
 }  // namespace spgrad

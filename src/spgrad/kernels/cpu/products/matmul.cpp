@@ -21,8 +21,7 @@ namespace spgrad {
 template <class index_t, class scalar_t>
 void spmm_lines(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t column) {
   if constexpr (kHasFew<index_t, scalar_t>) {
-    const auto row = a.n * static_cast<int64_t>(sizeof(scalar_t));
-    if (a.perm == nullptr && are_few(a.n, row, vector_bytes())) return spmm_few(a, first, last);
+    if (is_for_few(a)) return spmm_few(a, first, last);
   }
   with_vectors([&]<int kBytes>() { spmm_rows<kBytes>(a, first, last, column); });
 }
@@ -217,7 +216,8 @@ Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& p
   const int64_t m = ptr.size(0) - 1, n = num_columns(x);
   Tensor y = empty_columns(x, m);
   dispatch(ptr.scalar_type(), without_sign(x.scalar_type()), [&]<class index_t, class scalar_t>() {
-    const auto a = spmm_of<index_t, scalar_t>(ptr, idx, perm, val, x, y);
+    auto a = spmm_of<index_t, scalar_t>(ptr, idx, perm, val, x, y);
+    choose_few_way(a, 0, m);
     if constexpr (kSplits<scalar_t>) {
       const SplitRows<index_t> split(a.ptr, m);
       const Tensor joined = empty(x, {split.slots(), n});

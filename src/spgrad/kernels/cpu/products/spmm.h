@@ -11,6 +11,23 @@
 
 namespace spgrad {
 
+// The loops of a product with few columns, in few_columns/. Which one runs never changes a result.
+enum class FewWay : uint8_t {
+  kUnknown,         // is chosen where the product begins
+  kAny,             // rows of any length
+  kFetched,         // the same; columns and values are prefetched
+  kAhead,           // the same; rows of x are prefetched
+  kByLength,        // short rows, mostly of one length
+  kRegular,         // longer rows, mostly of one length or with consecutive columns
+  kRegularFetched,  // the same; columns and values are prefetched
+  kRowByRow,        // one column: not four rows at a time
+  kRowByRowFetched,
+  kStaged,  // rows of x are copied side by side first
+  kStagedEven,
+  kStagedHalf,
+  kStagedHalfEven,
+};
+
 // ptr (m + 1), idx (nse), perm (nse) or null, val (nse), x (k, n) and y (m, n) row by row. y is
 // allocated and not initialised; every element of the rows asked for is written.
 // Columns of a row may be unsorted and repeat. The order of a sum depends on its row and on n, but
@@ -28,6 +45,7 @@ struct Spmm {
   int64_t nse;
   Traffic traffic{};
   int64_t stride = n;  // between rows of x
+  FewWay way = FewWay::kUnknown;
 
   SPGRAD_INLINE const scalar_t* row(int64_t p) const {
     return x + static_cast<int64_t>(idx[p]) * stride;
@@ -246,9 +264,27 @@ template <class index_t, class scalar_t>
 inline constexpr bool kHasFew =
     std::is_same_v<index_t, int32_t> && std::is_floating_point_v<scalar_t>;
 
-// Rows [first, last) of a product with few columns; compiled in spmm_few.cpp.
+// Rows [first, last) of a product with few columns; compiled in spmm_few.cpp. few_way looks at some
+// of the rows; a.way keeps what it chose, so that a product in many parts chooses once.
+template <class scalar_t>
+FewWay few_way(const Spmm<int32_t, scalar_t>& a, int64_t first, int64_t last);
 template <class scalar_t>
 void spmm_few(const Spmm<int32_t, scalar_t>& a, int64_t first, int64_t last);
+
+// Whether spmm_few multiplies. It reads values in storage order.
+template <class index_t, class scalar_t>
+bool is_for_few(const Spmm<index_t, scalar_t>& a) {
+  const auto row = a.n * static_cast<int64_t>(sizeof(scalar_t));
+  return kHasFew<index_t, scalar_t> && a.perm == nullptr && are_few(a.n, row, vector_bytes());
+}
+
+// Chooses the loop for the rows [first, last), where there is a choice.
+template <class index_t, class scalar_t>
+void choose_few_way(Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  if constexpr (kHasFew<index_t, scalar_t>) {
+    if (is_for_few(a)) a.way = few_way(a, first, last);
+  }
+}
 
 // spmm_rows for the widest vectors of this processor; compiled once, in matmul.cpp.
 template <class index_t, class scalar_t>

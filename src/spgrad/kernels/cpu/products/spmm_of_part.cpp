@@ -37,6 +37,7 @@ void into_by_vectors(Spmm<index_t, scalar_t> a, const Target<scalar_t>& to, int6
   alignas(64) scalar_t sums[kSums];
   const int64_t step = kSums / a.n;
   a.traffic.streamed = false;
+  choose_few_way(a, first, last);
   for (int64_t begin = first; begin < last; begin += step) {
     const int64_t end = std::min(begin + step, last);
     a.y = sums - begin * a.n;

@@ -82,6 +82,7 @@ int64_t pages_by_cpuid() {
 }  // namespace
 const bool gathers_fast = vector_bytes() == 64 && !__builtin_cpu_is("amd");
 const bool fetches_twice = __builtin_cpu_is("amd");
+bool shared_is_far() { return __builtin_cpu_is("intel"); }
 double far_cost() { return __builtin_cpu_is("amd") ? 1 : 18; }
 int64_t nearest_pages() {
   static const int64_t pages = pages_by_cpuid();
@@ -89,6 +90,7 @@ int64_t nearest_pages() {
 }
 #else
 const bool gathers_fast = false, fetches_twice = false;
+bool shared_is_far() { return false; }
 double far_cost() { return 18; }
 int64_t nearest_pages() { return 0; }
 #endif

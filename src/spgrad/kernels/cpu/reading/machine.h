@@ -24,6 +24,11 @@ int64_t shared_bytes();
 // assumed.
 double far_cost();
 
+// Whether columns and values that come from the shared cache are read like those from memory,
+// because the processor does not load them far enough ahead. By measurement so on an Intel Xeon
+// (the newer one of docs/performance.md), and assumed of Intel's other processors; not so on AMD's.
+bool shared_is_far();
+
 // How many pages the first-level TLB for data holds, if the processor says so, as AMD's do; 0 if
 // it does not.
 int64_t nearest_pages();

@@ -128,17 +128,30 @@ bool may_wait_for_entries(const Tensor& x, RowUse use) {
   return use.sums_only && row_bytes(x) <= kFew;
 }
 
+// Whether no cache is so large, or near, that columns and values come from it as fast as the
+// processor adds them.
+bool are_distant(const Tensor& idx, const Tensor& x, RowUse use) {
+  constexpr int64_t kFar = 4;  // times the second-level cache
+  if (!may_wait_for_entries(x, use)) return false;
+  return entry_bytes(idx, x) > (shared_is_far() ? kFar * near_bytes() : shared_bytes());
+}
+
 // The processor itself loads columns and values ahead, unless rows of x are missing from its first
-// cache: then the loads that wait for them keep it from looking far enough ahead. In short rows,
-// prefetches cost more time than they save.
+// cache: then the loads that wait for them keep it from looking far enough ahead. From a shared
+// cache that is far, it does not load far enough ahead at all; there, rows of x that are missing
+// are a reason against prefetches, which wait in the same buffers. In short rows, prefetches cost
+// more time than they save.
 bool worth_fetching(const Tensor& idx, const Tensor& x, RowUse use) {
-  constexpr int64_t kLong = 16;  // entries of a row
   constexpr double kOften = 0.25;
+  const int64_t shortest = shared_is_far() ? 24 : 16;  // entries of a row
   const int64_t row = row_bytes(x);
-  if (row == 0 || !may_wait_for_entries(x, use) || idx.numel() < kLong * use.lines) return false;
-  if (are_cached(idx, x)) return false;
+  if (row == 0 || !may_wait_for_entries(x, use) || idx.numel() < shortest * use.lines) return false;
   const double rows = room(nearest_bytes()) / static_cast<double>(row);
-  return static_cast<double>(x.size(0)) > rows && footprint_of(idx).misses(rows) > kOften;
+  const auto are_missing = [&] {
+    return static_cast<double>(x.size(0)) > rows && footprint_of(idx).misses(rows) > kOften;
+  };
+  if (!shared_is_far()) return !are_cached(idx, x) && are_missing();
+  return entry_bytes(idx, x) > 2 * near_bytes() && (are_distant(idx, x, use) || !are_missing());
 }
 
 // How far ahead rows are prefetched. The page of a row has to stay in the TLB from the prefetch to
@@ -167,7 +180,7 @@ Traffic choose(const Misses& misses, const Tensor& idx, const Tensor& x, RowUse 
           .tiled = tiled,
           .staged = worth_staging(idx, x, use, scattered),
           .scattered = scattered,
-          .distant = may_wait_for_entries(x, use) && entry_bytes(idx, x) > shared_bytes(),
+          .distant = are_distant(idx, x, use),
           .fetched = worth_fetching(idx, x, use),
           .cached = are_cached(idx, x)};
 }

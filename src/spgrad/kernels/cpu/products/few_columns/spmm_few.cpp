@@ -57,17 +57,6 @@ int64_t runs_of_32(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last
   return 32 * std::max(of_rows, anywhere) / looks;
 }
 
-// Rows [first, last) of which most are of one length, or begin with consecutive columns.
-template <int kBytes, int kColumns, class index_t, class scalar_t>
-SPGRAD_INLINE void spmm_regular(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
-  if constexpr (kColumns > 1) {
-    spmm_by_registers<kBytes, kColumns, true>(a, first, last);
-  } else {
-    for (; first + 4 <= last; first += 4) spmv_long_rows<kBytes, true>(a, first, 4);
-    if (first < last) spmv_long_rows<kBytes, true>(a, first, last - first);
-  }
-}
-
 // Whether spmv is the fastest way for `rows` rows of one length, which have `count` entries
 // together: for short rows of float32 and for rows of one entry of float64, while the shared cache
 // has their columns and values. Measured with registers of 64 bytes.
@@ -77,126 +66,187 @@ bool takes_many_rows(const Spmm<index_t, scalar_t>& a, int64_t count, int64_t ro
   return kBytes == 64 && a.n == 1 && count <= kMost * rows && a.traffic.cached;
 }
 
-// Rows [first, last) of one column of float64, whose columns and values come from memory, one row
-// at a time. A loop over four rows has instructions of its own for each of them, and each element
-// is one load. For so many instructions that load, an AMD EPYC (Zen 5) no longer loads ahead.
-template <int kBytes, class index_t, class scalar_t>
-SPGRAD_INLINE void spmv_distant(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
-  if (a.traffic.fetched) {
-    for (; first < last; ++first) spmv_long_rows<kBytes, false, true>(a, first, 1);
-  } else {
-    for (; first < last; ++first) spmv_long_rows<kBytes>(a, first, 1);
-  }
-}
-
-// Rows [first, last), in the loops for rows of any length. Columns and values are prefetched if the
-// rows are long and that pays.
+// The way of staged rows, or kAny if staging them does not pay; `rows` rows with `count` entries.
+// Four rows of similar lengths take as many registers as the longest of them. This pays where the
+// processor foresees wrongly how many a row takes, where loads wait for x, and where one register
+// is enough. Rows of unlike lengths are staged if they are short; those whose rows of x have 16
+// bytes, which registers load as fast, only if loads wait for x.
 template <int kBytes, int kColumns, class index_t, class scalar_t>
-SPGRAD_INLINE void spmm_any(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last,
-                            bool fetched) {
-  if constexpr (kColumns > 1) {
-    if (fetched) return spmm_by_registers<kBytes, kColumns, false, true>(a, first, last);
-    spmm_by_registers<kBytes, kColumns>(a, first, last);
-  } else {
-    if (!fetched) return spmv<kBytes>(a, first, last);
-    for (; first < last; first += 4) {
-      spmv_long_rows<kBytes, false, true>(a, first, std::min<int64_t>(4, last - first));
-    }
-  }
+FewWay staged_way(const Spmm<index_t, scalar_t>& a, const RowsOf32& found, int64_t count,
+                  int64_t rows, bool half) {
+  using S = Slots<kBytes, kColumns, scalar_t>;
+  constexpr int64_t kOften = 20, kMost = 24;  // of 32
+  constexpr int64_t kUneven = 80;             // bytes of values in a row
+  if (!a.traffic.staged) return FewWay::kAny;
+  const bool even = found.even >= kMost;
+  if (half) return even ? FewWay::kStagedHalfEven : FewWay::kStagedHalf;
+  const bool foreseen = 4 * count > 3 * S::kEntries * rows && found.same >= kOften;
+  if (even && (a.traffic.scattered || !foreseen)) return FewWay::kStagedEven;
+  const auto bytes = count * static_cast<int64_t>(sizeof(scalar_t));
+  const bool may_be_uneven = S::kRowBytes < kStagedBytes || a.traffic.scattered;
+  const bool is_long = kScattersLong<kColumns, scalar_t> && a.traffic.scattered;
+  return may_be_uneven && (is_long || bytes <= kUneven * rows) ? FewWay::kStaged : FewWay::kAny;
 }
 
 template <int kBytes, int kColumns, class index_t, class scalar_t>
-SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
-  constexpr int kRow = kColumns * static_cast<int>(sizeof(scalar_t));
-  if constexpr (are_few(kColumns, kRow, kBytes)) {
-    constexpr int64_t kShort = 16;                               // entries of a row
-    constexpr int64_t kOften = 20, kMost = 24, kNearlyAll = 27;  // of 32
-    const int64_t count = int64_t{a.ptr[last]} - a.ptr[first], rows = last - first;
-    const bool are_short = count <= kShort * rows;
-    const int64_t looks = are_short ? 64 : 16;  // of which each may miss the caches
-    constexpr int64_t kLanes = Slots<kBytes, kColumns, scalar_t>::kEntries;
-    const auto [alike, same, even] = rows_of_32<kLanes>(a.ptr, first, last, looks);
-    // If the entries of a row are half a register, one column has code without a branch for each
-    // row, which wins earlier against code for each length. Where the processor gathers fast, spmv
-    // looks at the lengths of some rows at a time. In registers of 16 elements, staged entries take
-    // less time than code for each length, unless loads wait for x, or rows have at most four
-    // entries.
-    const bool half = kColumns == 1 && count <= kHalfRegister<scalar_t> * rows;
-    const bool in_registers =
-        kColumns == 1 && (gathers_fast || (sizeof(scalar_t) == 4 && a.traffic.staged &&
-                                           !a.traffic.scattered && count > 4 * rows));
-    if (alike >= kNearlyAll && takes_many_rows<kBytes>(a, count, rows)) {
-      return spmm_any<kBytes, kColumns>(a, first, last, false);
-    }
-    if (are_short && alike >= (half ? kNearlyAll : kMost) && !in_registers) {
-      return spmm_by_length<kBytes, kColumns>(a, first, last);
-    }
-    const bool long_staged = kScattersLong<kColumns, scalar_t> && a.traffic.scattered;
-    if constexpr (kColumns == 1 && sizeof(scalar_t) == 8) {
-      if (!are_short && a.traffic.distant && !gathers_fast) {
-        return spmv_distant<kBytes>(a, first, last);
+FewWay choose_way(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  constexpr int64_t kShort = 16;                  // entries of a row
+  constexpr int64_t kMost = 24, kNearlyAll = 27;  // of 32
+  using S = Slots<kBytes, kColumns, scalar_t>;
+  constexpr bool kDouble = sizeof(scalar_t) == 8;
+  if (S::kRowBytes > kStagedBytes && a.traffic.ahead) return FewWay::kAhead;
+  const int64_t count = int64_t{a.ptr[last]} - a.ptr[first], rows = last - first;
+  const bool are_short = count <= kShort * rows;
+  const int64_t looks = are_short ? 64 : 16;  // of which each may miss the caches
+  const RowsOf32 found = rows_of_32<S::kEntries>(a.ptr, first, last, looks);
+  // If the entries of a row are half a register, one column has code without a branch for each row,
+  // which wins earlier against code for each length. Where the processor gathers fast, spmv looks
+  // at the lengths of some rows at a time. In registers of 16 elements, staged entries take less
+  // time than code for each length, unless loads wait for x, or rows have at most four entries.
+  const bool half = kColumns == 1 && count <= kHalfRegister<scalar_t> * rows;
+  const bool in_registers =
+      kColumns == 1 && !kDouble &&
+      (gathers_fast || (a.traffic.staged && !a.traffic.scattered && count > 4 * rows));
+  if (found.alike >= kNearlyAll && takes_many_rows<kBytes>(a, count, rows)) return FewWay::kAny;
+  if (are_short && found.alike >= (half ? kNearlyAll : kMost) && !in_registers) {
+    return FewWay::kByLength;
+  }
+  if (kColumns == 1 && kDouble && !are_short && a.traffic.distant && !gathers_fast) {
+    return a.traffic.fetched ? FewWay::kRowByRowFetched : FewWay::kRowByRow;
+  }
+  const bool long_staged =
+      kScattersLong<kColumns, scalar_t> && a.traffic.scattered && a.traffic.staged;
+  const bool regular = found.alike >= kMost && !long_staged;
+  if (!are_short && (!a.traffic.fetched || gathers_fast) &&
+      (regular || runs_of_32(a, first, last, looks, S::kEntries) >= kMost)) {
+    return a.traffic.fetched ? FewWay::kRegularFetched : FewWay::kRegular;
+  }
+  if constexpr (S::kRowBytes <= kStagedBytes && S::kRegisters == 1) {
+    const FewWay staged = staged_way<kBytes, kColumns>(a, found, count, rows, half);
+    if (staged != FewWay::kAny) return staged;
+  }
+  return !are_short && a.traffic.fetched ? FewWay::kFetched : FewWay::kAny;
+}
+
+// Calls way(a, first, last), compiled as a function of its own. If one function has several ways,
+// GCC 12 compiles the loops of one otherwise when another changes, and some take 1.5 times as long.
+template <int kBytes, class index_t, class scalar_t, class F>
+void alone(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, const F& way) {
+  with_registers<kBytes>([&]<int>() {
+    const Spmm<index_t, scalar_t> own = a;  // no store to y can change it
+    way(own, first, last);
+  });
+}
+
+// Rows [first, last) by registers: of several columns row by row, of one kRows at a time.
+template <int kBytes, int kColumns, int kRows, bool kRegular, bool kFetched, class index_t,
+          class scalar_t>
+void by_registers(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  alone<kBytes>(a, first, last, [](const auto& own, int64_t i, int64_t end) {
+    if constexpr (kColumns > 1) {
+      spmm_by_registers<kBytes, kColumns, kRegular, kFetched>(own, i, end);
+    } else {
+      for (; i + kRows <= end; i += kRows) {
+        spmv_long_rows<kBytes, kRegular, kFetched>(own, i, kRows);
       }
+      if (i < end) spmv_long_rows<kBytes, kRegular, kFetched>(own, i, end - i);
     }
-    const bool regular = alike >= kMost && !(long_staged && a.traffic.staged);
-    if (!are_short && !a.traffic.fetched &&
-        (regular || runs_of_32(a, first, last, looks, kLanes) >= kMost)) {
-      return spmm_regular<kBytes, kColumns>(a, first, last);
-    }
-    if constexpr (kRow <= kStagedBytes && Slots<kBytes, kColumns, scalar_t>::kRegisters == 1) {
-      // Four rows of similar lengths take as many registers as the longest of them. This pays where
-      // the processor foresees wrongly how many a row takes, where loads wait for x, and where one
-      // register is enough. Rows of unlike lengths are staged if they are short; those whose rows
-      // of x have 16 bytes, which registers load as fast, only if loads wait for x.
-      constexpr int64_t kUneven = 80;  // bytes of values in a row
-      if (a.traffic.staged && half) {
-        return even >= kMost ? spmm_staged<kBytes, kColumns, kColumns == 1, true>(a, first, last)
-                             : spmm_staged<kBytes, kColumns, kColumns == 1, false>(a, first, last);
-      }
-      const bool foreseen = 4 * count > 3 * kLanes * rows && same >= kOften;
-      if (a.traffic.staged && even >= kMost && (a.traffic.scattered || !foreseen)) {
-        return spmm_staged<kBytes, kColumns, false, true>(a, first, last);
-      }
-      const auto bytes = count * static_cast<int64_t>(sizeof(scalar_t));
-      const bool may_be_uneven = kRow < kStagedBytes || a.traffic.scattered;
-      if (a.traffic.staged && may_be_uneven && (long_staged || bytes <= kUneven * rows)) {
-        return spmm_staged<kBytes, kColumns, false, false>(a, first, last);
-      }
-    }
-    spmm_any<kBytes, kColumns>(a, first, last, !are_short && a.traffic.fetched);
+  });
+}
+
+template <int kBytes, int kColumns, bool kShort, bool kEven, class index_t, class scalar_t>
+void by_stages(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  if constexpr (Slots<kBytes, kColumns, scalar_t>::kRowBytes <= kStagedBytes &&
+                Slots<kBytes, kColumns, scalar_t>::kRegisters == 1) {
+    alone<kBytes>(a, first, last, [](const auto& own, int64_t i, int64_t end) {
+      spmm_staged<kBytes, kColumns, kShort, kEven>(own, i, end);
+    });
   }
 }
 
-// Rows [first, last) of a product with kColumns columns, in the loop that prefetches rows of x if
-// these are prefetched.
 template <int kBytes, int kColumns, class index_t, class scalar_t>
-SPGRAD_INLINE void spmm_ahead(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
-  constexpr int kRow = kColumns * static_cast<int>(sizeof(scalar_t));
-  if constexpr (kRow > kStagedBytes && are_few(kColumns, kRow, kBytes)) {
-    if (a.traffic.ahead) {
-      return spmm_by_registers<kBytes, kColumns, false, false, true>(a, first, last);
-    }
+void run_way(FewWay way, const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  constexpr bool kOne = kColumns == 1;
+  switch (way) {
+    case FewWay::kAhead:
+      if constexpr (kColumns * sizeof(scalar_t) > kStagedBytes) {
+        alone<kBytes>(a, first, last, [](const auto& own, int64_t i, int64_t end) {
+          spmm_by_registers<kBytes, kColumns, false, false, true>(own, i, end);
+        });
+      }
+      return;
+    case FewWay::kByLength:
+      return alone<kBytes>(a, first, last, [](const auto& own, int64_t i, int64_t end) {
+        spmm_by_length<kBytes, kColumns>(own, i, end);
+      });
+    case FewWay::kRowByRow:
+      return by_registers<kBytes, kColumns, 1, false, false>(a, first, last);
+    case FewWay::kRowByRowFetched:
+      return by_registers<kBytes, kColumns, 1, false, true>(a, first, last);
+    case FewWay::kRegular:
+      return by_registers<kBytes, kColumns, 4, true, false>(a, first, last);
+    case FewWay::kRegularFetched:
+      return by_registers<kBytes, kColumns, 4, true, true>(a, first, last);
+    case FewWay::kFetched:
+      return by_registers<kBytes, kColumns, 4, false, true>(a, first, last);
+    case FewWay::kStagedHalfEven:
+      return by_stages<kBytes, kColumns, kOne, true>(a, first, last);
+    case FewWay::kStagedHalf:
+      return by_stages<kBytes, kColumns, kOne, false>(a, first, last);
+    case FewWay::kStagedEven:
+      return by_stages<kBytes, kColumns, false, true>(a, first, last);
+    case FewWay::kStaged:
+      return by_stages<kBytes, kColumns, false, false>(a, first, last);
+    default:
+      if constexpr (!kOne) return by_registers<kBytes, kColumns, 4, false, false>(a, first, last);
+      return alone<kBytes>(a, first, last, [](const auto& own, int64_t i, int64_t end) {
+        if constexpr (kOne) spmv<kBytes>(own, i, end);
+      });
   }
-  spmm_columns_of<kBytes, kColumns>(a, first, last);
+}
+
+// Calls f.operator()<kColumns>() for n columns, if these are few in registers of kBytes.
+template <int kBytes, class scalar_t, class F>
+void for_columns(int64_t n, const F& f) {
+  const auto call = [&]<int kColumns>() {
+    constexpr int64_t kRow = kColumns * static_cast<int64_t>(sizeof(scalar_t));
+    if constexpr (are_few(kColumns, kRow, kBytes)) f.template operator()<kColumns>();
+  };
+  switch (n) {
+    case 1:
+      return call.template operator()<1>();
+    case 2:
+      return call.template operator()<2>();
+    case 4:
+      return call.template operator()<4>();
+    default:
+      return call.template operator()<8>();
+  }
 }
 
 }  // namespace
 
 template <class scalar_t>
+FewWay few_way(const Spmm<int32_t, scalar_t>& a, int64_t first, int64_t last) {
+  FewWay way{};
+  for_width([&]<int kBytes>() {
+    for_columns<kBytes, scalar_t>(
+        a.n, [&]<int kColumns>() { way = choose_way<kBytes, kColumns>(a, first, last); });
+  });
+  return way;
+}
+
+template <class scalar_t>
 void spmm_few(const Spmm<int32_t, scalar_t>& a, int64_t first, int64_t last) {
-  with_vectors([&]<int kBytes>() {
-    switch (a.n) {
-      case 1:
-        return spmm_columns_of<kBytes, 1>(a, first, last);
-      case 2:
-        return spmm_columns_of<kBytes, 2>(a, first, last);
-      case 4:
-        return spmm_ahead<kBytes, 4>(a, first, last);
-      default:
-        return spmm_ahead<kBytes, 8>(a, first, last);
-    }
+  const FewWay way = a.way == FewWay::kUnknown ? few_way(a, first, last) : a.way;
+  for_width([&]<int kBytes>() {
+    for_columns<kBytes, scalar_t>(
+        a.n, [&]<int kColumns>() { run_way<kBytes, kColumns>(way, a, first, last); });
   });
 }
 
+template FewWay few_way(const Spmm<int32_t, float>&, int64_t, int64_t);
+template FewWay few_way(const Spmm<int32_t, double>&, int64_t, int64_t);
 template void spmm_few(const Spmm<int32_t, float>&, int64_t, int64_t);
 template void spmm_few(const Spmm<int32_t, double>&, int64_t, int64_t);
 

@@ -124,8 +124,9 @@ Tensor krylov_normalise(const Tensor& v, const Tensor& squares) {
 // chunk while these are in the caches. A row that is too long for one thread is added up as in
 // `spmm`, before all scalar products. The order of each sum is that of `spmm` and of `krylov_dot`.
 template <class index_t, class scalar_t>
-void product_and_dot(const Spmm<index_t, scalar_t>& a, const VectorShape& s, const Tensor& y,
+void product_and_dot(Spmm<index_t, scalar_t> a, const VectorShape& s, const Tensor& y,
                      double* out) {
+  choose_few_way(a, 0, s.items * s.m);
   const auto dot = [&](int64_t start, int64_t count, int64_t, double* sum) {
     dot_chunk(a.x + start, a.y + start, count, 1, sum);
   };

@@ -1,0 +1,121 @@
+"""Products with one to eight columns have several loops, which all give the same bits."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from operands import dense
+from torch.testing import assert_close
+
+from spgrad import kernels
+from spgrad.kernels import REFERENCES
+
+pytestmark = [
+    pytest.mark.usefixtures("poisoned"),
+    pytest.mark.skipif(not kernels.compiled(), reason="only compiled kernels choose"),
+]
+M, K = 300, 400
+CACHES = [1 << 10, 1 << 12, 1 << 14, 1 << 16, 0, 1 << 40]
+
+
+def _band(lengths, *, anywhere=False):
+    """Rows with so many consecutive columns near the diagonal, or with columns anywhere."""
+    ptr = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    place = torch.arange(int(ptr[-1])) - ptr[:-1].repeat_interleave(lengths)
+    first = (torch.arange(M) % (K - int(lengths.max()))).repeat_interleave(lengths)
+    idx = torch.randint(K, (len(place),)) if anywhere else first + place
+    return ptr.int(), idx.int()
+
+
+KINDS = {
+    "17 entries": lambda: _band(torch.full((M,), 17)),
+    "40 entries": lambda: _band(torch.full((M,), 40)),
+    "40 entries anywhere": lambda: _band(torch.full((M,), 40), anywhere=True),
+    "5 entries": lambda: _band(torch.full((M,), 5)),
+    "runs of unlike lengths": lambda: _band(torch.randint(20, 60, (M,))),
+    "unlike lengths anywhere": lambda: _band(torch.randint(20, 60, (M,)), anywhere=True),
+    "one of 390 among short ones": lambda: _band(
+        torch.full((M,), 5).index_fill_(0, torch.tensor([M // 3]), 390)
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("n", [1, 2, 4, 8])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_cache_gives_the_same_bits(assume, kind, n, dtype):
+    """Caches that hold x and not the entries, both, or neither."""
+    ptr, idx = KINDS[kind]()
+    val, x = dense(len(idx), dtype=dtype), dense(K, n, dtype=dtype)
+    found = []
+    for size in CACHES:
+        assume(size)
+        found.append(kernels.spmm(ptr, idx, None, val, x))
+    for other in found[1:]:
+        assert_close(other, found[0], rtol=0, atol=0)
+    dense_A = torch.zeros(M, K, dtype=torch.float64)
+    rows = torch.arange(M).repeat_interleave(ptr.diff())
+    dense_A.index_put_((rows, idx.long()), val.double(), accumulate=True)
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-12
+    assert_close(found[0].double(), dense_A @ x.double(), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("n", [1, 2, 4, 8])
+def test_long_rows_that_are_cut_do_not_change_their_neighbours(n, dtype):
+    """The rows between the pieces of long rows have the bits that they have alone."""
+    lengths = torch.full((M,), 7)
+    lengths[::25] = 380
+    ptr, idx = _band(lengths, anywhere=True)
+    val, x = dense(len(idx), dtype=dtype), dense(K, n, dtype=dtype)
+    y = kernels.spmm(ptr, idx, None, val, x)
+    short = torch.ones(M, dtype=torch.bool)
+    short[::25] = False
+    kept = short.repeat_interleave(lengths)
+    starts = torch.arange(int(short.sum()) + 1, dtype=torch.int32) * 7
+    alone = kernels.spmm(starts, idx[kept], None, val[kept], x)
+    assert_close(y[short], alone, rtol=0, atol=0)
+
+
+def _shared_is_far():
+    """Whether kernels read what comes from the shared cache like what comes from memory."""
+    cpu = Path("/proc/cpuinfo")
+    return cpu.exists() and "GenuineIntel" in cpu.read_text()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("n", [1, 2, 4, 8, 9])
+def test_columns_and_values_that_come_from_memory(assume, dtype, n):
+    """They are prefetched if rows are long, and no cache that is near holds them.
+
+    Where the shared cache is near, columns have to be far apart too; where it is far, those that
+    are not are prefetched sooner.
+    """
+    m, k, length = 250, 20_000, 40
+    anywhere = torch.randint(k, (m, length), dtype=torch.int32)
+    band = torch.arange(m, dtype=torch.int32)[:, None] + torch.arange(length, dtype=torch.int32)
+    ptr, x = length * torch.arange(m + 1, dtype=torch.int32), dense(k, n, dtype=dtype)
+    few = n * dtype.itemsize <= 32
+    for columns, far in ((anywhere, True), (band, False)):
+        idx, val = columns.reshape(-1), dense(m * length, dtype=dtype)
+        found = []
+        nbytes = idx.nbytes + val.nbytes
+        if _shared_is_far():
+            most = (nbytes - 1) // (4 if far else 2)
+        else:
+            most = 4 * nbytes - 1 if far else -1
+        for size in (
+            1 << 14,
+            nbytes // 4 - 1,
+            nbytes // 4,
+            nbytes // 2,
+            4 * nbytes - 1,
+            4 * nbytes,
+        ):
+            assume(size)
+            assert kernels.traffic(idx, x, True, m)[6] == (few and size <= most)
+            assert kernels.traffic(idx, x, True, 3 * m)[6] == 0  # rows are short
+            found.append(kernels.spmm(ptr, idx, None, val, x))
+        for other in found[1:]:
+            assert_close(other, found[0], rtol=0, atol=0)
+        assert_close(found[0], REFERENCES["spmm"](ptr, idx, None, val, x), rtol=1e-4, atol=1e-3)
