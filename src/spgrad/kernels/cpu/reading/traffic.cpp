@@ -83,10 +83,12 @@ bool worth_tiling(const Misses& misses, const Tensor& idx, const Tensor& x) {
 // Prefetching a row that is in the cache costs about as much as loading it once more. So
 // prefetching pays only if rows are missing from the cache often enough. If an entry takes few
 // instructions, such as two loads and two multiply-adds, the processor itself loads the rows of
-// many later entries ahead, and prefetching gains less.
-bool worth_prefetching(double missing, const Tensor& x, RowUse use) {
+// many later entries ahead, and prefetching gains less. By measurement on an Intel Xeon so also
+// with rows of tiles; on AMD's processors those are prefetched like whole rows.
+bool worth_prefetching(double missing, const Tensor& x, bool tiled, RowUse use) {
   constexpr double kOften = 0.125, kMostly = 0.5;
-  return missing > (row_bytes(x) < (use.sums_only ? 4 : 2) * kLine ? kMostly : kOften);
+  const int64_t row = tiled && shared_is_far() ? kTileBytes : row_bytes(x);
+  return missing > (row < (use.sums_only ? 4 : 2) * kLine ? kMostly : kOften);
 }
 
 // Whether many of the rows of x that may be staged are not in the cache.
@@ -176,7 +178,8 @@ Traffic choose(const Misses& misses, const Tensor& idx, const Tensor& x, RowUse 
   const bool tiled = use.may_tile && worth_tiling(misses, idx, x);
   const double missing = tiled ? misses.second.tiles : misses.second.rows;
   const bool scattered = are_scattered(idx, x, use);
-  return {.ahead = worth_prefetching(missing, x, use) ? how_far(missing, x, tiled, use) : Ahead{},
+  const bool ahead = worth_prefetching(missing, x, tiled, use);
+  return {.ahead = ahead ? how_far(missing, x, tiled, use) : Ahead{},
           .tiled = tiled,
           .staged = worth_staging(idx, x, use, scattered),
           .scattered = scattered,
