@@ -96,6 +96,25 @@ def test_indices_that_change_in_place_are_checked():
         layer(X)
 
 
+def test_indices_of_which_some_are_cut_off_are_checked():
+    layer = SparseLinear(4, 3, pattern=torch.eye(3, 4) > 0)
+    layer.col_indices.resize_(2)
+    with pytest.raises(ValueError, match=r"`crow_indices` ends with 3; the number of .* 2, is"):
+        layer(torch.ones(4))
+
+
+def test_memory_without_indices_is_refused_until_a_state_fills_it(poisoned):
+    layer = made(0.25)
+    state = {name: t.clone() for name, t in layer.state_dict().items()}
+    expected = layer(X)
+    layer.to_empty(device="cpu")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="`crow_indices` starts with 9223372036854775807; 0"):
+            layer(X)
+    layer.load_state_dict(state)
+    assert_close(layer(X), expected)
+
+
 def test_a_buffer_that_is_exchanged_is_seen():
     layer = SparseLinear(8, 6, pattern=torch.eye(6, 8) > 0, bias=False)
     layer.col_indices = layer.col_indices + 2
