@@ -43,6 +43,18 @@ def test_gradients_of_a_transposed_operand(reduce):
     assert torch.equal(found[0].mT, wanted)
 
 
+@pytest.mark.parametrize(("reduce", "nothing"), [("min_plus", math.inf), ("max_plus", -math.inf)])
+def test_gradients_without_elements(reduce, nothing):
+    A = spgrad.zeros(3, 2).requires_grad_()
+    x = torch.ones(2, 4, requires_grad=True)
+    y = spgrad.spmm(A, x, reduce)
+    assert torch.equal(y, torch.full((3, 4), nothing))
+    of_A, of_x = torch.autograd.grad(y, (A, x), torch.ones(3, 4))
+    assert of_A.shape == (3, 2)
+    assert of_A.values().numel() == 0
+    assert torch.equal(of_x, torch.zeros(2, 4))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_gradients(seed):
     x = lengths(seed, 6)
