@@ -76,3 +76,17 @@ def test_tensors_in_other_storage_are_refused_among_several(kind):
     A = spgrad.from_dense(torch.eye(6))
     with pytest.raises(spgrad.SpgradError, match=says("einsum")):
         spgrad.einsum("ij,jk->ik", A, OTHER_STORAGE[kind]())
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.filterwarnings("ignore:.*quantiz")
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [("nested", "to_padded_tensor"), ("quantized", r"t\.dequantize\(\)"), ("mkldnn", "to_dense")],
+)
+def test_the_refusal_says_how_other_storage_is_converted(kind, hint):
+    """`other` has the shape of the matrix where it has one, so nothing else is wrong."""
+    A = spgrad.from_dense(torch.eye(6))
+    text = rf"^spgrad\.mul: `other` is a {kind} tensor; a dense .* is accepted\. Use .*{hint}"
+    with pytest.raises(spgrad.ArgumentKindError, match=text):
+        spgrad.mul(A, OTHER_STORAGE[kind]())
