@@ -297,6 +297,12 @@ def test_pieces(dim, name):
         testing.assert_close(grad, testing.mask_of(A.pattern) * wanted)
 
 
+@pytest.mark.parametrize(("name", "n"), [("chunk", 3), ("split", 2), ("split", 0)])
+def test_pieces_of_no_rows(name, n):
+    A, x = spgrad.zeros(0, 4), torch.zeros(0, 4)
+    assert [y.shape for y in getattr(A, name)(n)] == [y.shape for y in getattr(x, name)(n)]
+
+
 def test_iteration():
     A = leaf()
     assert [row.shape for row in A] == [(6,)] * 4
