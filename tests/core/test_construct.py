@@ -302,3 +302,13 @@ def test_pinned_values(monkeypatch):
     A = spgrad.sparse_coo_tensor([[0, 1], [1, 0]], given, (2, 2), pin_memory=True)
     assert len(pinned) == 1
     assert A._vals.data_ptr() == pinned[0].data_ptr() != given.data_ptr()
+
+
+def test_pinned_values_where_torch_pins_none(monkeypatch):
+    def pin(t):
+        raise RuntimeError("no accelerator")
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    text = r"`pin_memory` is True, and torch can't pin memory here \(no accelerator\); False is"
+    with pytest.raises(spgrad.ArgumentValueError, match=text):
+        spgrad.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 2.0], (2, 2), pin_memory=True)

@@ -253,6 +253,13 @@ def test_a_hint_stands_behind_the_name_and_before_the_operands(monkeypatch):
         spgrad.kron(spgrad.eye(2), other="no matrix")
 
 
+def test_a_function_for_no_slot_is_refused():
+    slots = Slots()
+    with pytest.raises(AttributeError, match="no slots: pictures, transposed"):
+        slots.fill(transposed=len, values=len, pictures=len)
+    assert not hasattr(slots, "values")
+
+
 def test_no_hint_where_nothing_knows_another_function(monkeypatch):
     """As in a process that has not imported `spgrad.distributed`."""
     monkeypatch.setattr(public.above, "elsewhere", Slots().elsewhere)
