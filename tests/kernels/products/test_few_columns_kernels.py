@@ -119,3 +119,17 @@ def test_columns_and_values_that_come_from_memory(assume, dtype, n):
         for other in found[1:]:
             assert_close(other, found[0], rtol=0, atol=0)
         assert_close(found[0], REFERENCES["spmm"](ptr, idx, None, val, x), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("short", [0, 1, 6, 12])
+@pytest.mark.parametrize("places", [[0], [5, 6], [18, 19, 20], [511, 512], [700], [999], [0, 999]])
+def test_long_rows_are_found_wherever_they_stand(short, places):
+    """A row that is not found is not cut: one thread has all of it."""
+    lengths = torch.full((1000,), short)
+    lengths[places] = 9000
+    ptr = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    for index in (torch.int32, torch.int64):
+        entries, rows = kernels.shares(ptr.to(index), 8)
+        assert entries.sum() == lengths.sum()
+        assert rows.sum() >= 1000  # those that are cut count several times
+        assert entries.max() <= 1.25 * lengths.sum() / 8

@@ -60,17 +60,24 @@ void parallel_entries(int64_t nse, int64_t cost, const F& f) {
   torch::stable::parallel_for(0, nse, grain, f);
 }
 
-// The first row from i on that is longer than `longest`, else m. It tests whole blocks without
-// branches, so that the compiler vectorises the common case in which there is no such row.
+// The first row from i on that is longer than `longest`, else m. Of rows that have no more entries
+// together, none is longer; so many are looked at together that they rarely have more. Where these
+// would be few, whole blocks are tested without branches, so that the compiler vectorises the
+// common case in which there is no such row.
 template <class index_t>
 SPGRAD_CLONES int64_t next_longer(const index_t* ptr, int64_t i, int64_t m, index_t longest) {
-  constexpr int64_t kBlock = 512;
+  constexpr int64_t kFew = 16, kBlock = 512;
+  const int64_t average = i < m ? (ptr[m] - ptr[i]) / (m - i) : 0;
+  const int64_t together = longest / (2 * average + 1);
+  const int64_t rows = together < kFew ? kBlock : std::min(together, kBlock);
   while (i < m) {
-    const int64_t stop = std::min(i + kBlock, m);
-    index_t found = 0;
-    for (int64_t j = i; j < stop; ++j) found |= longest - (ptr[j + 1] - ptr[j]);
-    for (; found < 0 && i < stop; ++i) {
-      if (ptr[i + 1] - ptr[i] > longest) return i;
+    const int64_t stop = std::min(i + rows, m);
+    if (ptr[stop] - ptr[i] > longest) {
+      index_t found = 0;
+      for (int64_t j = i; j < stop; ++j) found |= longest - (ptr[j + 1] - ptr[j]);
+      for (; found < 0 && i < stop; ++i) {
+        if (ptr[i + 1] - ptr[i] > longest) return i;
+      }
     }
     i = stop;
   }

@@ -22,10 +22,10 @@ enum class FewWay : uint8_t {
   kRegularFetched,  // the same; columns and values are prefetched
   kRowByRow,        // one column: not four rows at a time
   kRowByRowFetched,
-  kStaged,  // rows of x are copied side by side first
-  kStagedEven,
-  kStagedHalf,
-  kStagedHalfEven,
+  kStaged,          // rows of x are copied side by side before they are used
+  kStagedEven,      // the same, for rows of similar lengths
+  kStagedHalf,      // the same, for rows of at most half a register
+  kStagedHalfEven,  // the same, for rows with both properties
 };
 
 // ptr (m + 1), idx (nse), perm (nse) or null, val (nse), x (k, n) and y (m, n) row by row. y is

@@ -88,6 +88,7 @@ FewWay staged_way(const Spmm<index_t, scalar_t>& a, const RowsOf32& found, int64
   return may_be_uneven && (is_long || bytes <= kUneven * rows) ? FewWay::kStaged : FewWay::kAny;
 }
 
+// The way of the rows [first, last).
 template <int kBytes, int kColumns, class index_t, class scalar_t>
 FewWay choose_way(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   constexpr int64_t kShort = 16;                  // entries of a row
@@ -111,6 +112,9 @@ FewWay choose_way(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last)
   if (are_short && found.alike >= (half ? kNearlyAll : kMost) && !in_registers) {
     return FewWay::kByLength;
   }
+  // A loop over four rows has instructions of its own for each of them, and each element is one
+  // load. For so many instructions that load, an AMD EPYC (Zen 5) no longer loads columns and
+  // values ahead from memory.
   if (kColumns == 1 && kDouble && !are_short && a.traffic.distant && !gathers_fast) {
     return a.traffic.fetched ? FewWay::kRowByRowFetched : FewWay::kRowByRow;
   }
@@ -167,6 +171,7 @@ void by_stages(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
 template <int kBytes, int kColumns, class index_t, class scalar_t>
 void run_way(FewWay way, const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   constexpr bool kOne = kColumns == 1;
+  constexpr int kRowByRow = kOne ? 1 : 4;  // several columns are always added row by row
   switch (way) {
     case FewWay::kAhead:
       if constexpr (kColumns * sizeof(scalar_t) > kStagedBytes) {
@@ -180,9 +185,9 @@ void run_way(FewWay way, const Spmm<index_t, scalar_t>& a, int64_t first, int64_
         spmm_by_length<kBytes, kColumns>(own, i, end);
       });
     case FewWay::kRowByRow:
-      return by_registers<kBytes, kColumns, 1, false, false>(a, first, last);
+      return by_registers<kBytes, kColumns, kRowByRow, false, false>(a, first, last);
     case FewWay::kRowByRowFetched:
-      return by_registers<kBytes, kColumns, 1, false, true>(a, first, last);
+      return by_registers<kBytes, kColumns, kRowByRow, false, true>(a, first, last);
     case FewWay::kRegular:
       return by_registers<kBytes, kColumns, 4, true, false>(a, first, last);
     case FewWay::kRegularFetched:
@@ -198,10 +203,12 @@ void run_way(FewWay way, const Spmm<index_t, scalar_t>& a, int64_t first, int64_
     case FewWay::kStaged:
       return by_stages<kBytes, kColumns, false, false>(a, first, last);
     default:
-      if constexpr (!kOne) return by_registers<kBytes, kColumns, 4, false, false>(a, first, last);
-      return alone<kBytes>(a, first, last, [](const auto& own, int64_t i, int64_t end) {
-        if constexpr (kOne) spmv<kBytes>(own, i, end);
-      });
+      if constexpr (kOne) {
+        alone<kBytes>(a, first, last,
+                      [](const auto& own, int64_t i, int64_t end) { spmv<kBytes>(own, i, end); });
+      } else {
+        by_registers<kBytes, kColumns, 4, false, false>(a, first, last);
+      }
   }
 }
 
