@@ -15,7 +15,7 @@ struct Traffic {
   bool staged = false;  // rows of x of a few columns are copied side by side before they are used
   bool scattered = false;  // rows of x that are staged come from beyond the cache
   bool streamed = false;   // y is written past the caches
-  bool distant = false;    // columns and values come from memory, as no cache is so large
+  bool distant = false;    // columns and values come from memory, or from a cache that is far
   bool fetched = false;    // columns and values are prefetched
   bool cached = false;     // columns and values are likely to be in the shared cache
 };

@@ -25,7 +25,7 @@ def traffic(idx: Tensor, x: Tensor, may_tile: bool, lines: int) -> Tensor:
         float64 (10,): bytes of the second-level cache; the share of entries whose row of x is not
         in it, and the same with x in tiles, both 0 if that was not looked at; how many bytes of
         rows are prefetched; 1 if x is copied into tiles; 1 if its rows are copied side by side, a
-        stretch at a time; 1 if columns and values are prefetched, as they come from memory; 1 if
+        stretch at a time; 1 if columns and values are prefetched, as no near cache has them; 1 if
         rows are prefetched twice, into one cache after the other; the two shares again, for the
         first-level cache. All 0 if nothing is chosen, as here.
     """
