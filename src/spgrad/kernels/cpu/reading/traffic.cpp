@@ -130,8 +130,8 @@ bool may_wait_for_entries(const Tensor& x, RowUse use) {
   return use.sums_only && row_bytes(x) <= kFew;
 }
 
-// Whether no cache is so large, or near, that columns and values come from it as fast as the
-// processor adds them.
+// Whether columns and values come from memory, or from a shared cache that is far. The second-level
+// cache has lost them if they have several times its bytes.
 bool are_distant(const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr int64_t kFar = 4;  // times the second-level cache
   if (!may_wait_for_entries(x, use)) return false;
@@ -140,9 +140,9 @@ bool are_distant(const Tensor& idx, const Tensor& x, RowUse use) {
 
 // The processor itself loads columns and values ahead, unless rows of x are missing from its first
 // cache: then the loads that wait for them keep it from looking far enough ahead. From a shared
-// cache that is far, it does not load far enough ahead at all; there, rows of x that are missing
-// are a reason against prefetches, which wait in the same buffers. In short rows, prefetches cost
-// more time than they save.
+// cache that is far, it probably never does; there, missing rows of x are a reason against
+// prefetches, which probably wait in the same buffers. In short rows, prefetches cost more time
+// than they save.
 bool worth_fetching(const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr double kOften = 0.25;
   const int64_t shortest = shared_is_far() ? 24 : 16;  // entries of a row

@@ -132,8 +132,9 @@ FewWay choose_way(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last)
   return !are_short && a.traffic.fetched ? FewWay::kFetched : FewWay::kAny;
 }
 
-// Calls way(a, first, last), compiled as a function of its own. If one function has several ways,
-// GCC 12 compiles the loops of one otherwise when another changes, and some take 1.5 times as long.
+// Calls way(a, first, last), compiled as a function of its own. When one function had all ways,
+// some took up to 1.25 times as long, probably because GCC 12 arranges a loop by what else its
+// function has.
 template <int kBytes, class index_t, class scalar_t, class F>
 void alone(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, const F& way) {
   with_registers<kBytes>([&]<int>() {
