@@ -331,8 +331,8 @@ def no_memory(name: str) -> UnsupportedError:
 
 
 def jit_traces() -> bool:
-    """Whether torch.jit.trace records calls; Dynamo, which reads this function, does not."""
-    return not torch.compiler.is_compiling() and torch._C._is_tracing()
+    """Whether torch.jit.trace records calls; Dynamo knows that it does not while Dynamo reads."""
+    return torch._C._get_tracing_state() is not None
 
 
 def refuse_tracers(

@@ -66,10 +66,12 @@ def spmm(
 
 def spmm_of(A: SparseTensor, x: torch.Tensor, transpose: bool = False) -> torch.Tensor:
     """`spmm` with the values of A, whose gradient then is that of A."""
-    pattern = A._pattern
-    if torch.is_grad_enabled() and requires_grad(A) and not transforming():
-        return _SpMM.apply(A, x, pattern, transpose)  # type: ignore[return-value]
-    return spmm(one_by_one(stored_values(A)), x, pattern, transpose)
+    pattern, stored = A._pattern, A._vals
+    if torch.is_grad_enabled() and requires_grad(A):
+        if not transforming():
+            return _SpMM.apply(A, x, pattern, transpose)  # type: ignore[return-value]
+        stored = stored_values(A)
+    return spmm(one_by_one(stored), x, pattern, transpose)
 
 
 def spmv_of(A: SparseTensor, x: torch.Tensor, transpose: bool = False) -> torch.Tensor | None:
@@ -83,7 +85,7 @@ def spmv_of(A: SparseTensor, x: torch.Tensor, transpose: bool = False) -> torch.
     if torch.is_grad_enabled() and requires_grad(A):
         return None
     view = cols(pattern) if transpose else rows(pattern)
-    return kernels.spmm(view.ptr, view.idx, view.perm, plain(A._vals), plain(x))
+    return kernels.spmm(view.ptr, view.idx, view.perm, A._vals.contiguous(), x.contiguous())
 
 
 def one_by_one(stored: torch.Tensor) -> torch.Tensor:
@@ -138,7 +140,7 @@ def _spmm(vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool
     if x.dim() == 3:
         y = kernels.heads_spmm(view.ptr, view.idx, view.perm, plain(vals), plain(x).flatten(1))
         return as_result(y, (y.shape[0], *x.shape[1:]))
-    return kernels.spmm(view.ptr, view.idx, view.perm, plain(vals), plain(x))
+    return kernels.spmm(view.ptr, view.idx, view.perm, vals.contiguous(), x.contiguous())
 
 
 def write_sddmm(out: torch.Tensor, g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> None:
