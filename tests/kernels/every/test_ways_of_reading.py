@@ -30,7 +30,7 @@ def test_a_cache_is_assumed_and_given_back(assume):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("n", [1, 2, 4, 8, 16, 32, 40, 64, 96, 128, 136, 256])
+@pytest.mark.parametrize("n", [1, 2, 4, 8, 16, 32, 40, 64, 96, 128, 136, 256, 264, 300, 400])
 @pytest.mark.parametrize("permuted", [False, True])
 @pytest.mark.parametrize("m", [300, 2500], ids=["long rows", "short rows"])
 def test_every_way_gives_the_same_bits(assume, dtype, n, permuted, m):

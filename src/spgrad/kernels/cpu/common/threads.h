@@ -104,14 +104,22 @@ void for_short_and_long(const index_t* ptr, int64_t m, int64_t longest, int64_t 
   }
 }
 
-// Calls f(i, j) on consecutive ranges of the rows [first, last). A range has at most `most`
-// entries, or is one longer row; with `whole`, one range has all rows.
+// Where a range of rows ends that begins with row `first`: it has at most `most` entries, or is one
+// longer row.
+template <class index_t>
+SPGRAD_INLINE int64_t end_of_batch(const index_t* ptr, int64_t first, int64_t last, int64_t most) {
+  int64_t end = first + 1;
+  while (end < last && int64_t{ptr[end + 1]} - ptr[first] <= most) ++end;
+  return end;
+}
+
+// Calls f(i, j) on consecutive ranges of the rows [first, last), as end_of_batch makes them; with
+// `whole`, one range has all rows.
 template <class index_t, class F>
 SPGRAD_INLINE void for_batches(const index_t* ptr, int64_t first, int64_t last, int64_t most,
                                const F& f, bool whole = false) {
   while (first < last) {
-    int64_t next = whole ? last : first + 1;
-    while (next < last && int64_t{ptr[next + 1]} - ptr[first] <= most) ++next;
+    const int64_t next = whole ? last : end_of_batch(ptr, first, last, most);
     f(first, next);
     first = next;
   }

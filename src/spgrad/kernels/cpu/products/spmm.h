@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "common/lanes.h"
+#include "common/threads.h"
 #include "reading/prefetch.h"
 #include "reading/traffic.h"
 
@@ -32,7 +33,8 @@ enum class FewWay : uint8_t {
 // allocated and not initialised; every element of the rows asked for is written.
 // Columns of a row may be unsorted and repeat. The order of a sum depends on its row and on n, but
 // not on the number of threads or on how x is read. O((nse + m) n) time, no memory but the tiles.
-// The view is read once for every eight vectors of columns, or for every tile.
+// The view is read once for every tile. Without tiles, a row of x is read to its end before the
+// next rows of y, eight vectors of columns at a time.
 template <class index_t, class scalar_t>
 struct Spmm {
   const index_t* ptr;
@@ -196,13 +198,19 @@ inline constexpr int kWidest = std::is_floating_point_v<T> ? 8
                                : std::is_integral_v<T>     ? 2
                                                            : 4;
 
+// All blocks of columns of some rows of y, then of the next rows.
 template <int kElements, Known kKnown, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_matrix(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last,
                                int64_t column) {
   if constexpr (kElements > 2) {
     if (a.n < kElements) return spmm_narrow<kElements / 2, kKnown>(a, first, last);
   }
-  spmm_blocks<kElements, kWidest<scalar_t>, kKnown>(a, first, last, column);
+  constexpr int kParts = kWidest<scalar_t>;
+  const bool in_one_block = a.n - column <= kParts * kElements;
+  for (int64_t end; first < last; first = end) {
+    end = in_one_block ? last : end_of_batch(a.ptr, first, last, kEntriesAtOnce);
+    spmm_blocks<kElements, kParts, kKnown>(a, first, end, column);
+  }
 }
 
 // Rows [first, last) of y, the columns from `column` on. `column` is 0 if the remaining columns do

@@ -9,7 +9,9 @@
 #include <type_traits>
 
 #include "common/lanes.h"
+#include "common/threads.h"
 #include "reading/prefetch.h"
+#include "reading/traffic.h"
 
 namespace spgrad {
 
@@ -235,14 +237,20 @@ void reduce_narrow(const SpmmReduce<index_t, scalar_t, kPlus>& a, int64_t first,
   for (int64_t i = first; i < last; ++i) reduce_row<kBytes>(a, i);
 }
 
-// Rows [first, last) of y and arg.
+// Rows [first, last) of y and arg: all blocks of columns of some rows, then of the next rows.
 template <int kBytes, class index_t, class scalar_t, bool kPlus>
 SPGRAD_INLINE void reduce_rows(const SpmmReduce<index_t, scalar_t, kPlus>& a, int64_t first,
                                int64_t last) {
   if constexpr (!std::is_integral_v<scalar_t>) {
     constexpr int kElements = kFull<scalar_t, kBytes>;
+    constexpr int kParts = kBytes == 64 ? 8 : 4;
     if (a.n >= kElements) {
-      return reduce_blocks<kElements, kBytes == 64 ? 8 : 4>(a, first, last, 0);
+      const bool in_one_block = a.n <= kParts * kElements;
+      for (int64_t end; first < last; first = end) {
+        end = in_one_block ? last : end_of_batch(a.ptr, first, last, kEntriesAtOnce);
+        reduce_blocks<kElements, kParts>(a, first, end, 0);
+      }
+      return;
     }
     if constexpr (kBytes > 16) return reduce_narrow<kElements / 2, kBytes>(a, first, last);
   }

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "common/lanes.h"
+#include "common/threads.h"
 #include "products/spmm.h"
 #include "reading/prefetch.h"
 #include "reading/traffic.h"
@@ -220,7 +221,7 @@ SPGRAD_INLINE void heads_rows(const HeadsSpmm<index_t, scalar_t>& a, int64_t fir
     // The columns of a block stay in the cache while all rows of a batch are summed. The view stays
     // there while all blocks are summed.
     for (int64_t from = first, to; from < last; from = to) {
-      for (to = from + 1; to < last && a.ptr[to + 1] - a.ptr[from] <= kViewEntries;) ++to;
+      to = end_of_batch(a.ptr, from, last, kViewEntries);
       if (a.width() >= kElements) {
         heads_meeting<kElements, kBytes == 64 ? 8 : 4>(a, from, to);
       } else {

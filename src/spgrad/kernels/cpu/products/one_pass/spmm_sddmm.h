@@ -135,25 +135,29 @@ SPGRAD_INLINE void spmm_sddmm_columns(const SpmmSddmm<index_t, scalar_t>& a, int
 }
 
 // Rows [first, last) of the view, in blocks of columns whose sums fit in registers together with
-// the dot products and a vector of x.
+// the dot products and a vector of x: all blocks of some rows, then of the next rows.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_sddmm_rows(const SpmmSddmm<index_t, scalar_t>& a, int64_t first,
                                    int64_t last) {
   constexpr int kElements = kFull<scalar_t, kBytes>;
-  for (int64_t column = 0; column < a.sums.n;) {
-    const int64_t vectors = (a.sums.n - column) / kElements;
-    if (kBytes == 64 && vectors >= 8) {
-      spmm_sddmm_columns<kElements, 8>(a, first, last, column);
-      column += 8 * kElements;
-    } else if (vectors >= 4) {
-      spmm_sddmm_columns<kElements, 4>(a, first, last, column);
-      column += 4 * kElements;
-    } else if (vectors >= 2) {
-      spmm_sddmm_columns<kElements, 2>(a, first, last, column);
-      column += 2 * kElements;
-    } else {
-      spmm_sddmm_columns<kElements, 1>(a, first, last, column);
-      column += kElements;
+  const bool in_one_block = a.sums.n <= (kBytes == 64 ? 8 : 4) * kElements;
+  for (int64_t end; first < last; first = end) {
+    end = in_one_block ? last : end_of_batch(a.sums.ptr, first, last, kEntriesAtOnce);
+    for (int64_t column = 0; column < a.sums.n;) {
+      const int64_t vectors = (a.sums.n - column) / kElements;
+      if (kBytes == 64 && vectors >= 8) {
+        spmm_sddmm_columns<kElements, 8>(a, first, end, column);
+        column += 8 * kElements;
+      } else if (vectors >= 4) {
+        spmm_sddmm_columns<kElements, 4>(a, first, end, column);
+        column += 4 * kElements;
+      } else if (vectors >= 2) {
+        spmm_sddmm_columns<kElements, 2>(a, first, end, column);
+        column += 2 * kElements;
+      } else {
+        spmm_sddmm_columns<kElements, 1>(a, first, end, column);
+        column += kElements;
+      }
     }
   }
 }
