@@ -166,8 +166,6 @@ def _annotated(op: Callable[..., Any], given: dict[str, Any]) -> Iterator[tuple[
     """Each argument with what its annotation says; those of *args and the options one by one."""
     parameters = inspect.signature(op).parameters
     for name, value in given.items():
-        if type(value) is dict and name not in op.__annotations__:
-            continue
         said = op.__annotations__.get(name)
         if parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
             yield from ((f"{name}[{i}]", one, said) for i, one in enumerate(value))

@@ -72,8 +72,7 @@ def _columns(pattern: Pattern) -> torch.Tensor:
         return pattern.indices[1].to(torch.int64)
     view = rows(pattern)
     column = view.idx.to(torch.int64)
-    if view.perm is None:
-        return column
+    assert view.perm is not None  # the lines of blocks list places of values
     return torch.empty_like(column).index_copy_(0, view.perm.to(torch.int64), column)
 
 
