@@ -1,6 +1,7 @@
 """torch.compile with fullgraph=True: the same numbers, on the same pattern, without a break."""
 
 import copy
+import enum
 
 import pytest
 import torch
@@ -219,8 +220,11 @@ def test_other_patterns_of_the_sparse_operand():
 def test_properties_inside_a_trace():
     """Inside, the wrapper looks strided to the compiler; what it is stays what it is outside."""
     A = made("coo")
-    y = compiled(lambda A, x: A @ x if len(A) == 4 else x, "aot_eager")(A, random(6, 2))
-    assert y.shape == (4, 2)
+
+    def function(A, x):
+        return A @ x if len(A) == 4 and A.is_sparse and not x.is_sparse else x
+
+    assert compiled(function, "aot_eager")(A, random(6, 2)).shape == (4, 2)
     assert A.layout == torch.sparse_coo
     assert A.is_sparse
 
@@ -293,3 +297,28 @@ def test_a_pattern_of_no_tensor_in_the_graph():
         compiled(function, "aot_eager")(v)
     torch.compiler.reset()
     testing.assert_close(torch.compile(function, backend="aot_eager")(v), function(v))
+
+
+class _Dim(enum.IntEnum):
+    ROWS = 0
+
+
+def test_objects_that_are_no_patterns():
+    """torch takes its own kinds of them into a graph, and refuses others in its own words."""
+    x = random(6, 2)
+    found = compiled(lambda A, x: (A @ x).sum(_Dim.ROWS), "aot_eager")(OTHER, x)
+    testing.assert_close(found, (OTHER @ x).sum(0))
+    other = object()
+    with pytest.raises(Exception, match=r"Missing `as_proxy\(\)`"):
+        compiled(lambda x: torch.sin(x, other), "aot_eager")(torch.ones(2))
+
+
+def test_a_graph_that_dynamo_did_not_make():
+    """Inductor alone compiles it for the sizes given: the sizes of the trace are numbers."""
+    graph = torch.fx.Graph()
+    A, x = graph.placeholder("A"), graph.placeholder("x")
+    graph.output((graph.call_function(spgrad.matmul, (graph.call_function(spgrad.sin, (A,)), x)),))
+    module = torch.fx.GraphModule(torch.nn.Module(), graph)
+    x = random(6, 3)
+    (y,) = torch._inductor.compile(module, [OTHER, x])(OTHER, x)
+    testing.assert_close(y, OTHER.to_dense().sin() @ x)

@@ -179,3 +179,20 @@ def test_a_gradient_on_another_pattern_is_refused():
         layer.A.grad = moved
     with pytest.raises(Exception, match="two SparseTensors of different patterns"):
         step()
+
+
+@pytest.mark.parametrize(
+    ("layout", "said"), [("csr", "csr, nse 13; csr, nse 12"), ("csc", r"csr, nse 13; csc, nse \w+")]
+)
+def test_a_gradient_of_another_form_is_refused(layout, said):
+    """Its number of elements or its layout differs, which the graph would show before any run."""
+    layer = Layer()
+    A = layer.A.detach()
+    i, j = A.to_sparse_coo().indices()
+    fewer = spgrad.sparse_coo_tensor(torch.stack([i, j])[:, 1:], A.values()[1:], A.shape)
+    given = A.to_sparse_csc() if layout == "csc" else fewer.to_sparse_csr()
+    with torch._C.DisableTorchFunctionSubclass():  # `A.grad = given` is refused itself
+        layer.A.grad = given
+    step = torch.compile(OPTIMIZERS["sgd"]([layer.A]).step, backend="aot_eager")
+    with pytest.raises(Exception, match=rf"different patterns \({said}\)"):
+        step()
