@@ -140,3 +140,18 @@ def test_elements_that_int32_does_not_count(name, target, most, monkeypatch):
     wanted = torch.int32 if most == 8 else torch.int64
     assert {t.dtype for t in found.pattern.indices} == {wanted}
     assert torch.equal(found.to_dense(), x)
+
+
+@pytest.mark.parametrize("most", [8, 7])
+def test_products_that_int32_does_not_count(most, monkeypatch):
+    """A B has int64 indices where its products are more, of which there may be as many elements."""
+    x = torch.arange(1.0, 5.0).view(2, 2)
+    A = spgrad.from_dense(x, torch.sparse_csr)
+    A = spgrad.sparse_csr_tensor(*(i.int() for i in A.pattern.indices), A.values(), A.shape)
+    limits = {torch.int32: SimpleNamespace(max=most), torch.int64: torch.iinfo(torch.int64)}
+    monkeypatch.setattr(torch, "iinfo", limits.__getitem__)
+    C = A @ A
+    monkeypatch.undo()
+    wanted = torch.int32 if most == 8 else torch.int64
+    assert {t.dtype for t in C.pattern.indices} == {wanted}
+    assert torch.equal(C.to_dense(), x @ x)

@@ -76,3 +76,14 @@ def test_equal_elements_keep_the_pattern():
     assert (A + B).pattern is A.pattern
     assert (A * B).pattern is A.pattern
     assert A.sparse_mask(B).pattern.same_as(A.pattern)
+
+
+@pytest.mark.usefixtures("_on_a_device")
+def test_a_quotient_after_a_product_of_equal_elements():
+    """The product has found that they are equal; the quotient is on the pattern of the first."""
+    A = matrix("csr", 0)
+    B = of_equal_elements(A)
+    assert (A * B).pattern is A.pattern
+    quotient = A / B
+    assert quotient.pattern is A.pattern
+    assert torch.equal(quotient.detach()._vals, (A.detach()._vals / B.detach()._vals))
