@@ -10,6 +10,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 
 import spgrad
 from spgrad.distributed import distribute, exchange, from_local
+from spgrad.lowering.products.spmm import in_one_pass
 
 
 def compare(A, D, n, world, dtype=F64):
@@ -56,6 +57,15 @@ def products(rank, world):
     for partition in partitions(23, world):
         A = matrix()
         compare(A, distribute(A, partition=partition), 3, world)
+
+
+@case
+def more_elements_than_one_pass_is_faster_for(rank, world):
+    """Each gradient of the own columns has a kernel of its own."""
+    A = matrix(400, 400, 1.0)
+    D = distribute(A)
+    assert not in_one_pass(3, D.scatter(dense(400, 3)), D.plan.own)
+    compare(A, D, 3, world)
 
 
 @case
