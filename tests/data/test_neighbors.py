@@ -105,14 +105,16 @@ def test_each_entry_of_a_long_row_is_as_likely(d, fanout):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("index", [torch.int32, torch.int64])
-def test_threads_and_reference_give_the_same_bits(weighted, replace, index):
+@pytest.mark.parametrize("fanout", [37, 100])
+def test_threads_and_reference_give_the_same_bits(fanout, weighted, replace, index):
+    """Lines of more than 64 entries are put in order in another way than shorter ones."""
     torch.manual_seed(0)
     degree = torch.randint(0, 200, (3000,))
     ptr = torch.cat([torch.zeros(1, dtype=torch.int64), degree.cumsum(0)]).to(index)
     idx = torch.randint(0, 5000, (int(ptr[-1]),)).to(index)
     weight = torch.rand(len(idx)) if weighted else None
     lines = torch.randint(0, 3000, (2500,))
-    found = check("sample_lines", ptr, idx, weight, lines, 0, 37, replace, -(2**62))
+    found = check("sample_lines", ptr, idx, weight, lines, 0, fanout, replace, -(2**62))
     check("relabel_lines", torch.arange(10).to(index), *found[:3], not replace)
 
 

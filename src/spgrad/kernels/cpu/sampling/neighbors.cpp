@@ -290,7 +290,8 @@ class Numbers {
   index_t* slots_;
 };
 
-// Orders the entries [begin, end) by idx. They are mostly in order: new nodes have new numbers.
+// Orders the entries [begin, end) by idx; those of one idx keep their order. They are mostly in
+// order: new nodes have new numbers.
 template <class index_t>
 void sort_line(int64_t begin, int64_t end, index_t* idx, index_t* entry) {
   constexpr int64_t kShort = 64;
@@ -298,7 +299,8 @@ void sort_line(int64_t begin, int64_t end, index_t* idx, index_t* entry) {
     if (std::is_sorted(idx + begin, idx + end)) return;
     auto pairs = array<std::pair<index_t, index_t>>(end - begin);
     for (int64_t q = begin; q < end; ++q) pairs[q - begin] = {idx[q], entry[q]};
-    std::sort(pairs.get(), pairs.get() + (end - begin));
+    std::stable_sort(pairs.get(), pairs.get() + (end - begin),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
     for (int64_t q = begin; q < end; ++q) std::tie(idx[q], entry[q]) = pairs[q - begin];
     return;
   }
