@@ -4,6 +4,9 @@ It is no part of the suite: it needs a library that is built for tests, which `m
 builds.
 """
 
+import resource
+from pathlib import Path
+
 import pytest
 import torch
 from calls import NAMES, calls
@@ -83,3 +86,67 @@ def test_each_allocation_of_a_large_result_fails(threads):
     ptr, idx = torch.arange(n + 1), torch.arange(n)
     assert failures("spmm", (ptr, idx, None, torch.ones(n), torch.ones(n, 16))) > 0
     assert failures("expand", (ptr * 16, 16 * n)) > 0
+
+
+def test_each_allocation_of_a_long_row_of_attention_fails(threads):
+    """The kernel computes an attention for each 4096 entries of a row."""
+    n = 3 * 4096
+    ptr, idx = torch.tensor([0, n]), torch.arange(n) % 64
+    q, k, v = torch.randn(1, 1, 3), torch.randn(1, 64, 3), torch.randn(1, 64, 4)
+    assert failures("attention", (ptr, idx, None, torch.randn(n), q, k, v, 0.1)) > 0
+
+
+def lines_of(megabytes):
+    """Operands of `expand` whose result has so many bytes: from 4 MB on, its memory is kept."""
+    return torch.arange(megabytes + 1) << 17, megabytes << 17
+
+
+def mapped():
+    """The megabytes of addresses that this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() >> 20
+
+
+def of_a_wrong_dtype():
+    """The error of a call that has nothing to do with memory."""
+    return attempt("expand", (torch.zeros(2), 0))[1]
+
+
+def test_results_whose_memory_can_not_be_listed_are_given_back():
+    """The list of what is kept has room for some, and then would grow."""
+    made = [kernels.expand(*lines_of(4)) for _ in range(8)]
+    made.clear()
+    kernels.empty_cache(HERE)
+    live, before = fail(0)[1], mapped()
+    made = [kernels.expand(*lines_of(4)) for _ in range(40)]
+    kept = 0
+    while made:
+        fail(1)
+        made.pop()
+        kept += fail(0)[0] > 0
+    assert 8 <= kept < 40
+    assert "indices are int32 or int64" in of_a_wrong_dtype()
+    assert kernels.empty_cache(HERE) == kept * 4 << 20
+    assert fail(0)[1] == live
+    assert mapped() < before + 40
+
+
+def test_a_result_while_memory_of_no_use_can_not_be_listed():
+    """What is of no use any more stays, and the result has other memory."""
+    kernels.empty_cache(HERE)
+    outcomes = set()
+    for n in range(1, 6):
+        for megabytes in [8] + 40 * [5]:
+            kernels.expand(*lines_of(megabytes))
+        fail(n)
+        made, error = attempt("expand", lines_of(16))
+        failed = fail(0)[0] == 0
+        if made is None:
+            assert error.startswith("spgrad: out of memory: the system has no ")
+        else:
+            assert torch.equal(made[0], torch.arange(16).repeat_interleave(1 << 17))
+            assert "indices are int32 or int64" in of_a_wrong_dtype()
+        outcomes.add((failed, made is not None, kernels.empty_cache(HERE) >> 20))
+        del made
+        kernels.empty_cache(HERE)
+    assert (True, True, 13) in outcomes  # it failed, which shows in what is kept alone
+    assert (False, True, 5) in outcomes
