@@ -76,6 +76,24 @@ def test_forwards_and_backwards(shape, dtype, index_dtype, biased):
     assert_close(others, grads[1:], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("shape", ["plain", "long rows", "several batches", "sixteen heads"])
+def test_results_that_are_larger_than_the_caches(assume, shape, dtype):
+    """They are written past the caches, which changes no bit."""
+    m, n, entries, heads, width = SHAPES[shape]
+    by_rows, by_cols = drawn_view(m, n, entries, torch.int32)
+    left, right = torch.randn(m, heads, dtype=dtype), torch.randn(n, heads, dtype=dtype)
+    x, g = (torch.randn(lines, heads * width, dtype=dtype) for lines in (n, m))
+    operands = None, left, right, x, 0.2
+    results = []
+    for size in (1 << 40, 16):
+        assume(size)
+        found = kernels.additive_attention(*by_rows, *operands, True)
+        grads = kernels.additive_attention_backward(*by_cols, *operands, g, *found)
+        results.append((*found, *grads))
+    assert_close(*results, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("heads", [1, 3, 8])
 @pytest.mark.parametrize("slope", [0.0, 0.2])
 def test_a_row_of_minus_infinity_gives_nothing(heads, slope):

@@ -53,6 +53,16 @@ def test_equal_their_references(dtype, heads, n, permuted):
     check("heads_sddmm", *at, g, x, heads)
 
 
+@pytest.mark.parametrize(("heads", "n"), [(1, 16), (2, 8), (4, 4), (8, 2), (1, 48), (3, 16)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_results_that_are_larger_than_the_caches(assume, dtype, heads, n):
+    """They are written past the caches, which changes no bit."""
+    operands = *view(), dense(77, heads, dtype=dtype), dense(30, heads * n, dtype=dtype)
+    expected = kernels.heads_spmm(*operands)
+    assume(64)
+    assert_close(kernels.heads_spmm(*operands), expected, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16], ids=str)
 def test_a_long_row_is_cut(dtype, threads):
