@@ -71,7 +71,8 @@ def check_merges_told(a, b, *, ordered):
             assert torch.equal(indices[there], idx[here])
             assert torch.equal(kernels.expand(starts, len(indices))[there], line[here])
             assert bool((source >= -1).all() and (sink >= -1).all())
-        for dtype in (torch.int8, torch.bfloat16, torch.float32, torch.float64, torch.complex128):
+        real = torch.int8, torch.int16, torch.bfloat16, torch.float32, torch.float64
+        for dtype in (*real, torch.complex128):
             val_a, val_b = (torch.randn(len(t[1])).mul(9).to(dtype) for t in (a, b))
             found = check(f"{name}_values", *a, val_a, *b, val_b, ordered)
             wanted = ptr, idx, kernels.take(val_a, from_a), kernels.take(val_b, from_b)
