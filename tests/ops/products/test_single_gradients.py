@@ -174,3 +174,20 @@ def test_products_with_a_vector(name):
     z = torch.complex(dense(7), dense(7, seed=1))
     C = spgrad.from_values(torch.complex(A.values(), 2 * A.values()), A.pattern)
     testing.assert_close(C @ z.conj(), C.to_dense() @ z.conj())
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc"])
+def test_pending_conjugations_and_negations(layout, transpose):
+    """Of values, of vectors and of columns, also where they are no block of memory."""
+    A = testing.random_sparse((5, 7), LAYOUTS[layout])
+    pattern, stored = A.pattern, torch.complex(A.values(), 2 * A.values())
+    shape = (5, 4) if transpose else (7, 4)
+    z = torch.complex(dense(*shape), dense(*shape, seed=1))
+    for vals, x in ((stored.conj(), z.conj()), (stored.conj().imag, z.conj().imag)):
+        assert vals.is_conj() or vals.is_neg()
+        M = spgrad.from_values(vals, pattern)
+        m = M.to_dense().t() if transpose else M.to_dense()
+        for operand in (x, x[:, 1:3], x[:, :1], x[:, 0]):
+            y = operand.t() @ M if transpose else M @ operand
+            testing.assert_close(y.t() if transpose else y, m @ operand.resolve_conj())

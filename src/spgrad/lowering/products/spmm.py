@@ -85,7 +85,7 @@ def spmv_of(A: SparseTensor, x: torch.Tensor, transpose: bool = False) -> torch.
     if torch.is_grad_enabled() and requires_grad(A):
         return None
     view = cols(pattern) if transpose else rows(pattern)
-    return kernels.spmm(view.ptr, view.idx, view.perm, A._vals.contiguous(), x.contiguous())
+    return _of_view(view, A._vals, x)
 
 
 def one_by_one(stored: torch.Tensor) -> torch.Tensor:
@@ -140,6 +140,11 @@ def _spmm(vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool
     if x.dim() == 3:
         y = kernels.heads_spmm(view.ptr, view.idx, view.perm, plain(vals), plain(x).flatten(1))
         return as_result(y, (y.shape[0], *x.shape[1:]))
+    return _of_view(view, vals, x)
+
+
+def _of_view(view: View, vals: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """y = A x. Without `plain`: torch resolves pending conjugations before a kernel is called."""
     return kernels.spmm(view.ptr, view.idx, view.perm, vals.contiguous(), x.contiguous())
 
 
