@@ -33,10 +33,10 @@ bool are_far(const Tensor& val);
 // columns of float32, two tiles are half of x.
 inline constexpr int64_t kTileBytes = 128, kTilesAtOnce = 2;
 
-// Products with more columns than one block has take all blocks of some rows of y before the next
-// rows, which have so many entries. So a row of x is read to its end while its page is in the TLB,
-// and while the cache has the lines that the processor loads besides those asked for. To begin a
-// block takes time, so short rows are not taken one by one.
+// Where the columns are more than one block, products take all blocks of some rows of y before the
+// next rows, which have so many entries. So a row of x is read to its end soon after its beginning,
+// probably while its page is in the TLB and the cache has its next lines. To begin a block takes
+// time, so short rows are not taken one by one.
 inline constexpr int64_t kEntriesAtOnce = 32;
 
 // Rows of x may be staged if they have at most this many bytes: one, two or four columns of
