@@ -198,7 +198,9 @@ def values_of(t: torch.Tensor) -> torch.Tensor:
 
     Each property of a SparseTensor itself is a call through the torch protocol.
     """
-    return t if type(t) is torch.Tensor else getattr(t, "_vals", t)
+    if type(t) is torch.Tensor or torch.compiler.is_compiling():  # a trace reads no attributes
+        return t
+    return getattr(t, "_vals", t)
 
 
 def require_same_device(**tensors: torch.Tensor) -> None:
