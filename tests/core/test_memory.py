@@ -18,6 +18,10 @@ MB = 1 << 20
 needs_kernels = pytest.mark.skipif(
     not (spgrad.compiled() and sys.platform == "linux"), reason="only kernels on Linux keep memory"
 )
+needs_glibc = pytest.mark.skipif(
+    "libasan" in os.environ.get("LD_PRELOAD", ""),
+    reason="AddressSanitizer has its own memory, and reserves more addresses than a limit allows",
+)
 # The first lines of a script that makes and frees results.
 SETUP = """
 import torch, spgrad
@@ -151,10 +155,7 @@ def test_the_environment_says_how_much_is_kept(megabytes, kept):
 
 
 @needs_kernels
-@pytest.mark.skipif(
-    "libasan" in os.environ.get("LD_PRELOAD", ""),
-    reason="the memory of AddressSanitizer is not that of glibc",
-)
+@needs_glibc
 def test_smaller_results_have_no_new_pages_either():
     """Each result has 256 pages; glibc gives the first ones back unless it is told to keep them."""
     script = """
@@ -169,10 +170,7 @@ print(faults() - before)
 
 
 @needs_kernels
-@pytest.mark.skipif(
-    "libasan" in os.environ.get("LD_PRELOAD", ""),
-    reason="AddressSanitizer reserves more addresses than any limit allows",
-)
+@needs_glibc
 def test_kept_memory_is_given_back_where_the_system_has_no_more():
     script = """
 import resource
