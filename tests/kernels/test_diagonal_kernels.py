@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 from spgrad import kernels
 from spgrad.kernels import REFERENCES
+from spgrad.kernels.reference.solves.krylov.diagonals import TILE_ROWS, stride
 
 BOTH = pytest.mark.parametrize("of", [vars(kernels), REFERENCES], ids=["kernel", "reference"])
 OFFSETS = [[], [0], [-1, 0, 1], [-300, -1, 0, 1, 300], [5, 9], [-20_000, 3], list(range(-30, 31))]
@@ -95,6 +96,66 @@ def test_half_of_the_diagonals_of_a_symmetric_matrix_give_the_same_bits(m, offse
     tolerance = 1e-4 if dtype == torch.float32 else 1e-11
     assert_close(half[0], wanted, rtol=tolerance, atol=tolerance)
     assert_close(wanted, REFERENCES["spmv_diagonals"](full, at, x)[0])
+
+
+def repeating(m, offsets, dtype):
+    """Values by diagonals in tiles of one value, of two, and of many, which come again."""
+    choices = torch.stack(
+        [torch.full((TILE_ROWS,), -0.25), torch.full((TILE_ROWS,), 4.0), torch.randn(TILE_ROWS)]
+    ).to(dtype)
+    choices[1, 5] = 0
+    parts = -(-m // TILE_ROWS)
+    values = choices[torch.randint(0, 3, (len(offsets), parts))].flatten(1)
+    return torch.nn.functional.pad(values[:, :m], (0, stride(m) - m))
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("offsets", OFFSETS, ids=len)
+@pytest.mark.parametrize("m", [0, 1, 17, 127, 128, 129, 400, 8209, 40_001])
+def test_tiles_that_are_stored_once_give_the_same_bits(m, offsets, dtype):
+    values, at = repeating(m, offsets, dtype), torch.tensor(offsets, dtype=torch.int64)
+    tiles, numbers = kernels.tiles_of_diagonals(values, m, 9)
+    assert tiles.shape[0] <= 6  # three, and three that end with the last row
+    x = torch.randn(1, m, 1, dtype=dtype)
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        y, dot = kernels.spmv_tiles(tiles, numbers, at, x)
+        wanted, total = kernels.spmv_diagonals(values, at, x)
+        assert torch.equal(y, wanted)
+        assert torch.equal(dot, total)
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tiles_are_compared_by_their_bits(of, dtype):
+    values = torch.zeros(2, stride(3 * TILE_ROWS), dtype=dtype)
+    values[0, TILE_ROWS : 2 * TILE_ROWS] = -0.0
+    values[1, : 2 * TILE_ROWS] = torch.nan
+    values[1, 5] = 1
+    tiles, numbers = of["tiles_of_diagonals"](values, 3 * TILE_ROWS, 4)
+    assert numbers.tolist() == [[~0, 2], [~1, ~3], [~0, ~0]]
+    assert tiles[1].signbit().all()
+    assert not tiles[0].signbit().any()
+    assert_close(tiles[2:], values[1, : 2 * TILE_ROWS].view(2, -1), equal_nan=True)
+    tiles, numbers = of["tiles_of_diagonals"](values, 3 * TILE_ROWS, 3)
+    assert tiles.shape == (0, TILE_ROWS)
+    assert not numbers.any()
+
+
+@pytest.mark.skipif(not kernels.compiled(), reason="the reference trusts its caller")
+def test_tiles_of_other_sizes_and_types_are_refused():
+    values, x = torch.ones(1, stride(200)), torch.ones(1, 200, 1)
+    tiles, numbers = kernels.tiles_of_diagonals(values, 200, 5)
+    main = torch.tensor([0])
+    with pytest.raises(RuntimeError, match="`val` has size 127 in dimension 1, not 128"):
+        kernels.spmv_tiles(tiles[:, 1:].contiguous(), numbers, main, x)
+    with pytest.raises(RuntimeError, match="`numbers` has size 1 in dimension 0, not 2"):
+        kernels.spmv_tiles(tiles, numbers[1:], main, x)
+    with pytest.raises(RuntimeError, match="`most` is -1; 0 or more is accepted"):
+        kernels.tiles_of_diagonals(values, 200, -1)
+    with pytest.raises(RuntimeError, match="`val` is complex; float32 and float64 are accepted"):
+        kernels.tiles_of_diagonals(values.to(torch.complex64), 200, 5)
 
 
 @pytest.mark.skipif(not kernels.compiled(), reason="the reference trusts its caller")

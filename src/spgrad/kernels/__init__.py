@@ -90,11 +90,13 @@ from spgrad.kernels.reference.solves.incomplete import (
 )
 from spgrad.kernels.reference.solves.krylov.bicgstab import bicgstab_direction, bicgstab_move
 from spgrad.kernels.reference.solves.krylov.cg import cg_direction, cg_residual
+from spgrad.kernels.reference.solves.krylov.diagonal_tiles import tiles_of_diagonals
 from spgrad.kernels.reference.solves.krylov.diagonal_triangles import substitute_diagonals
 from spgrad.kernels.reference.solves.krylov.diagonals import (
     by_diagonals,
     list_diagonals,
     spmv_diagonals,
+    spmv_tiles,
 )
 from spgrad.kernels.reference.solves.krylov.gmres import (
     gmres_extend,
@@ -211,11 +213,13 @@ __all__ = [
     "spmm_sddmm",
     "spmm_sddmm_into",
     "spmv_diagonals",
+    "spmv_tiles",
     "substitute_diagonals",
     "supernodal_inverse",
     "supernodes",
     "take",
     "take_ranges",
+    "tiles_of_diagonals",
     "traffic",
     "transpose_dense",
     "transpose_plan",

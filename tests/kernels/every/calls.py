@@ -7,7 +7,7 @@ import torch
 
 from spgrad import kernels
 from spgrad.kernels import REFERENCES
-from spgrad.kernels.reference.solves.krylov.diagonals import stride
+from spgrad.kernels.reference.solves.krylov.diagonals import TILE_ROWS, stride
 from spgrad.kernels.triton import MODULES
 
 if importlib.util.find_spec("triton"):  # its kernels are declared where they are imported
@@ -210,6 +210,13 @@ def _solves(ptr, idx, perm):
             False,
         ),
         "spmv_diagonals": (numbers(2, stride(m)), torch.tensor([-1, 0]), numbers(1, m, 1)),
+        "spmv_tiles": (
+            numbers(1, TILE_ROWS),
+            torch.zeros(-(-m // TILE_ROWS), 2, dtype=torch.int32),
+            torch.tensor([-1, 0]),
+            numbers(1, m, 1),
+        ),
+        "tiles_of_diagonals": (torch.ones(2, stride(3000)), 3000, 4),
         "krylov_dot": (numbers(2, n, 1), numbers(2, n, 1)),
         "krylov_product": (*diagonal, torch.full((m,), 4.0).double(), numbers(1, m, 1)),
         "selected_inverse": (*diagonal, torch.full((m,), 4.0).double(), *diagonal, diagonal[1]),

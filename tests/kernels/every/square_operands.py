@@ -4,7 +4,7 @@ import torch
 from attention_operands import randn
 
 from spgrad import kernels
-from spgrad.kernels.reference.solves.krylov.diagonals import stride
+from spgrad.kernels.reference.solves.krylov.diagonals import TILE_ROWS, stride
 
 
 def square(v, *, lower, transposed=False):
@@ -41,6 +41,20 @@ def symmetric(v):
     return randn(3, stride(v.m)), torch.tensor([-3, -1, 0, 1, 3]), randn(1, v.m, 1)
 
 
+def tiled(v):
+    """Three diagonals of two tiles, one of which has one value, and a vector."""
+    tiles = torch.cat([randn(1, TILE_ROWS), torch.full((1, TILE_ROWS), 0.5)])
+    numbers = torch.randint(-1, 1, (-(-v.m // TILE_ROWS), 3), dtype=torch.int32)
+    return tiles, numbers.where(numbers == 0, ~1), torch.tensor([-1, 0, 2]), randn(1, v.m, 1)
+
+
+def repeating(v, most):
+    """Values of three diagonals that repeat, the number of rows, and the most tiles."""
+    values = torch.ones(3, stride(v.m))
+    values[1, v.m // 2 : v.m] = 2
+    return values, v.m, most
+
+
 def unit_triangle(v, sign, transpose, scaled):
     """Values of three diagonals on one side of the main one, and a right-hand side."""
     at = torch.tensor([1, 17, 40]).mul(sign).sort().values
@@ -48,7 +62,11 @@ def unit_triangle(v, sign, transpose, scaled):
     return 0.3 * randn(3, stride(v.m)), at, scale, randn(1, v.m, 1), transpose
 
 
-BANDED = [banded, symmetric]
+OF_DIAGONALS = {
+    "spmv_diagonals": [banded, symmetric],
+    "spmv_tiles": [tiled],
+    "tiles_of_diagonals": [lambda v, most=most: repeating(v, most) for most in (9, 1)],
+}
 TRIANGLES = [
     lambda v, s=s, t=t: unit_triangle(v, s, t, scaled=s > 0) for s in (1, -1) for t in (True, False)
 ]

@@ -19,7 +19,7 @@ from attention_operands import (
     randn,
 )
 from calls import IN_PLACE, OF_THE_MACHINE
-from square_operands import BANDED, TRIANGLES, diagonal, factors, square, system, walked
+from square_operands import OF_DIAGONALS, TRIANGLES, diagonal, factors, square, system, walked
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -309,7 +309,7 @@ CALLS = {  # the arguments of every kernel, made of a view
     "spmm_plus": [lambda v, k=k: (*v.valued, randn(v.n, 3), k) for k in (True, False)],
     "spmm_reduce": [lambda v: (*v.valued, randn(v.n, 3), True)],
     "spmm_reduce_backward": [reduced_backward],
-    "spmv_diagonals": BANDED,
+    **OF_DIAGONALS,
     "substitute_diagonals": TRIANGLES,
     "spmm_sddmm": [lambda v: (*v.valued, randn(v.m, 16), randn(v.n, 16))],
     "supernodal_inverse": [lambda v: factors(v, mirror=0), lambda v: factors(v, mirror=2)],

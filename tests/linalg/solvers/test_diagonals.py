@@ -93,6 +93,43 @@ def test_a_symmetric_matrix_is_kept_from_its_main_diagonal_on(change, stored, dt
     assert_close(found, M @ x, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
+def five_points(n, dtype=D, below=-1.0):
+    """Poisson's matrix on n x n points, not symmetric with another `below`."""
+    eye, next_one = torch.eye(n, dtype=dtype), torch.ones(n - 1, dtype=dtype).diag(1)
+    line = 2 * eye - next_one + below * next_one.T
+    eye, line = (spgrad.from_dense(M, torch.sparse_csr) for M in (eye, line))
+    A = (spgrad.kron(line, eye) + spgrad.kron(eye, line)).to_sparse_csr()
+    return Repeated(A.values(), A._pattern), A
+
+
+@compiled
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("below", [-1.0, -0.5])
+@pytest.mark.parametrize("dtype", [torch.float32, D])
+def test_values_that_repeat_are_stored_once(dtype, below, transpose):
+    repeated, A = five_points(64, dtype, below)
+    x = torch.randn(4096, 1, dtype=dtype)
+    first, *_, last = (repeated_spmm(repeated, x, transpose) for _ in range(9))
+    found = repeated.diagonals(transpose)
+    assert found.vals.shape[0] < 10  # of 160
+    assert_close(last, first, rtol=1e-5 if dtype == torch.float32 else 1e-13, atol=1e-5)
+    if not transpose:
+        y, dot = multiply_and_dot(repeated, x[None])
+        assert torch.equal(y[0], last)
+        assert_close(dot, (x.T @ (A @ x)).double(), rtol=1e-4, atol=1e-4)
+
+
+@compiled
+def test_values_that_repeat_in_too_few_tiles_are_stored_as_others():
+    repeated, A = five_points(64)
+    vals = A.values() * torch.rand(A.values().shape, dtype=D)
+    repeated = Repeated(vals, repeated.pattern)
+    for _ in range(9):
+        found = repeated.diagonals(False)
+    assert found.numbers is None
+    assert found.vals.shape[0] == 5
+
+
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("skew", [0.0, 0.3])
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import torch
 from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern
+from spgrad.kernels.reference.solves.krylov.diagonals import TILE_ROWS
 from spgrad.lowering.views import Valued, rows
 
 _MOST = 64
@@ -18,15 +19,27 @@ SOON = 8
 """Products, or solves, before a copy by diagonals, which takes as long as two to seven of them."""
 
 
-class Diagonals(NamedTuple):
-    """A square matrix by diagonals, as the kernel `spmv_diagonals` takes it.
+_REPEATS = 8
+"""Tiles are stored once if each is met so many times in the mean."""
 
-    A symmetric matrix has the values of the offsets from 0 on alone: a product reads about half of
-    the values.
+
+class Diagonals(NamedTuple):
+    """A square matrix by diagonals, as the kernels `spmv_diagonals` and `spmv_tiles` take it.
+
+    Where the values repeat, as those of an equation with constant coefficients do, `vals` has each
+    tile of values once, and `numbers` which tile is where. Otherwise a symmetric matrix has the
+    values of the offsets from 0 on alone: a product reads about half of the values.
     """
 
     vals: torch.Tensor
     offsets: torch.Tensor
+    numbers: torch.Tensor | None
+
+    def times_and_dot(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """y = A x for a vector (1, m, 1), and the scalar product of x and y."""
+        if self.numbers is None:
+            return kernels.spmv_diagonals(self.vals, self.offsets, x)
+        return kernels.spmv_tiles(self.vals, self.numbers, self.offsets, x)
 
 
 class Repeated(Valued):
@@ -61,9 +74,13 @@ class Repeated(Valued):
             offsets = tuple(-offset for offset in reversed(offsets))
         at = torch.tensor(offsets, dtype=torch.int64)
         view, vals = self.lines(by_columns)
-        return Diagonals(
-            _without_mirrored(kernels.by_diagonals(view.ptr, view.idx, vals, at), offsets), at
-        )
+        every = kernels.by_diagonals(view.ptr, view.idx, vals, at)
+        m = self.pattern.matrix[0]
+        most = len(offsets) * m // (_REPEATS * TILE_ROWS)
+        tiles, numbers = kernels.tiles_of_diagonals(every, m, most)
+        if tiles.shape[0]:
+            return Diagonals(tiles, at, numbers)
+        return Diagonals(_without_mirrored(every, offsets), at, None)
 
 
 def offsets_of(vals: torch.Tensor, pattern: Pattern) -> tuple[int, ...] | None:

@@ -98,7 +98,7 @@ def repeated_spmm(A: Repeated, x: torch.Tensor, transpose: bool = False) -> torc
     if uses_blocks(A.pattern, x):
         return block_spmm(A.vals, x, A.pattern, transpose)
     if x.shape[1] == 1 and (found := A.diagonals(transpose)) is not None:
-        y, _ = kernels.spmv_diagonals(*found, plain(x).view(1, -1, 1))
+        y, _ = found.times_and_dot(plain(x).view(1, -1, 1))
         return y.view(x.shape)
     view, vals = A.lines(transpose)
     return kernels.spmm(view.ptr, view.idx, None, plain(vals), plain(x))
@@ -114,7 +114,7 @@ def multiply_and_dot(A: Repeated, x: torch.Tensor) -> tuple[torch.Tensor, torch.
     if A.pattern.blocksize is not None and uses_blocks(A.pattern, x[0]):
         return None
     if (found := A.diagonals(False)) is not None:
-        return kernels.spmv_diagonals(*found, plain(x))
+        return found.times_and_dot(plain(x))
     view, vals = A.lines(False)
     return kernels.krylov_product(view.ptr, view.idx, plain(vals), plain(x))
 

@@ -97,63 +97,107 @@ Tensor by_diagonals(const Tensor& ptr, const Tensor& idx, const Tensor& val,
   return out;
 }
 
+// Values of all diagonals, one row after the other.
 template <class scalar_t>
-struct Diagonals {
-  List<const scalar_t*> val;  // of row 0 of each diagonal
-  const int64_t* offsets;
-  int64_t rows;
-  const scalar_t* x;
-  scalar_t* y;
+struct Stored {
+  using scalar = scalar_t;
+  static constexpr int64_t kTile = 512;  // rows whose y stays in the nearest cache
 
-  int64_t count() const { return static_cast<int64_t>(val.size()); }
-  // Rows whose elements all lie inside: [inner, outer).
-  int64_t inner() const {
-    return count() == 0 ? 0 : -std::min<int64_t>(0, *std::min_element(offsets, offsets + count()));
+  List<const scalar_t*> first;  // of row 0 of each diagonal
+
+  // The values of diagonal d from this row on.
+  const scalar_t* at(int64_t d, int64_t row) const { return first[d] + row; }
+  // Whether each diagonal is known to have one value in the tile that begins at this row.
+  bool uniform(int64_t) const { return false; }
+};
+
+// The same, where tiles with equal values are stored once, see `tiles_of_diagonals`.
+template <class scalar_t>
+struct Tiled {
+  using scalar = scalar_t;
+  static constexpr int64_t kTile = kTileRows;
+
+  const scalar_t* tiles;
+  const int32_t* numbers;
+  int64_t count;
+
+  // The values of diagonal d from this row on, which begins a tile.
+  const scalar_t* at(int64_t d, int64_t row) const {
+    const int64_t number = numbers[row / kTile * count + d];
+    return tiles + (number < 0 ? ~number : number) * kTile;
   }
-  int64_t outer() const {
-    if (count() == 0) return rows;
-    return rows - std::max<int64_t>(0, *std::max_element(offsets, offsets + count()));
+  bool uniform(int64_t row) const {
+    const int32_t* const of_row = numbers + row / kTile * count;
+    return std::all_of(of_row, of_row + count, [](int32_t number) { return number < 0; });
   }
 };
 
-constexpr int64_t kTile = 512;  // rows whose y stays in the nearest cache
+template <class Values>
+struct Diagonals {
+  using scalar_t = typename Values::scalar;
+  Values val;
+  const int64_t* offsets;
+  int64_t count, rows;
+  const scalar_t* x;
+  scalar_t* y;
+
+  // Rows whose elements all lie inside: [inner, outer).
+  int64_t inner() const {
+    return count == 0 ? 0 : -std::min<int64_t>(0, *std::min_element(offsets, offsets + count));
+  }
+  int64_t outer() const {
+    return count == 0 ? rows
+                      : rows - std::max<int64_t>(0, *std::max_element(offsets, offsets + count));
+  }
+};
 
 // y of rows [first, last), of which some have no element on some diagonals.
-template <class scalar_t>
-SPGRAD_INLINE void edge_rows(const Diagonals<scalar_t>& a, int64_t first, int64_t last) {
-  std::fill(a.y + first, a.y + last, scalar_t{});
-  for (int64_t d = 0; d < a.count(); ++d) {
+template <class Values>
+SPGRAD_INLINE void edge_rows(const Diagonals<Values>& a, int64_t first, int64_t last) {
+  std::fill(a.y + first, a.y + last, typename Values::scalar{});
+  for (int64_t d = 0; d < a.count; ++d) {
     const int64_t offset = a.offsets[d];
     const int64_t from = std::clamp(-offset, first, last);
     const int64_t to = std::clamp(a.rows - offset, from, last);
-    const scalar_t* const by = a.val[d];
-    for (int64_t i = from; i < to; ++i) a.y[i] += by[i] * a.x[i + offset];
+    if (from == to) continue;
+    const auto* const by = a.val.at(d, first);
+    for (int64_t i = from; i < to; ++i) a.y[i] += by[i - first] * a.x[i + offset];
   }
 }
 
-// Adds kCount diagonals from d on to y, or sets y to their sum.
-template <int kCount, bool kAdd, int kBytes, class scalar_t>
-SPGRAD_INLINE void sum_diagonals(const Diagonals<scalar_t>& a, int64_t d, int64_t first,
+// Adds kCount diagonals from d on to y, or sets y to their sum. With kUniform each has one value.
+template <int kCount, bool kAdd, bool kUniform, int kBytes, class Values>
+SPGRAD_INLINE void sum_diagonals(const Diagonals<Values>& a, int64_t d, int64_t first,
                                  int64_t last) {
+  using scalar_t = typename Values::scalar;
   constexpr int kWidth = kFull<scalar_t, kBytes>;
   const scalar_t *by[kCount], *near[kCount];
   for (int k = 0; k < kCount; ++k) {
-    by[k] = a.val[d + k];
-    near[k] = a.x + a.offsets[d + k];
+    by[k] = a.val.at(d + k, first);
+    near[k] = a.x + a.offsets[d + k] + first;
   }
-  scalar_t* const y = a.y;
-  int64_t i = first;
-  for (; i + kWidth <= last; i += kWidth) {
+  scalar_t* const y = a.y + first;
+  const int64_t rows = last - first;
+  Lanes<scalar_t, kWidth> one[kCount];
+  if constexpr (kUniform) {
+    for (int k = 0; k < kCount; ++k) one[k] = Lanes<scalar_t, kWidth>{} + by[k][0];
+  }
+  int64_t i = 0;
+  for (; i + kWidth <= rows; i += kWidth) {
     Lanes<scalar_t, kWidth> sum{}, left, right;
     if constexpr (kAdd) load<kWidth>(y + i, sum);
     for (int k = 0; k < kCount; ++k) {
-      load<kWidth>(by[k] + i, left);
+      if constexpr (kUniform) {
+        left = one[k];
+      } else {
+        load<kWidth>(by[k] + i, left);
+      }
       load<kWidth>(near[k] + i, right);
       sum += left * right;
     }
     store<kWidth>(sum, y + i);
   }
-  for (; i < last; ++i) {
+  for (; i < rows; ++i) {
     scalar_t sum = kAdd ? y[i] : scalar_t{};
     for (int k = 0; k < kCount; ++k) sum += by[k][i] * near[k][i];
     y[i] = sum;
@@ -161,12 +205,11 @@ SPGRAD_INLINE void sum_diagonals(const Diagonals<scalar_t>& a, int64_t d, int64_
 }
 
 // As many diagonals at a time as a known number of them is left: stencils have 3, 5, 7, 9 and 27.
-template <bool kAdd, int kBytes, class scalar_t>
-SPGRAD_INLINE int64_t sum_some(const Diagonals<scalar_t>& a, int64_t d, int64_t first,
-                               int64_t last) {
-  const int64_t left = a.count() - d;
+template <bool kAdd, bool kUniform, int kBytes, class Values>
+SPGRAD_INLINE int64_t sum_some(const Diagonals<Values>& a, int64_t d, int64_t first, int64_t last) {
+  const int64_t left = a.count - d;
   const auto sum = [&]<int kCount>() {
-    sum_diagonals<kCount, kAdd, kBytes>(a, d, first, last);
+    sum_diagonals<kCount, kAdd, kUniform, kBytes>(a, d, first, last);
     return d + kCount;
   };
   if (left >= 9) return sum.template operator()<9>();
@@ -176,18 +219,40 @@ SPGRAD_INLINE int64_t sum_some(const Diagonals<scalar_t>& a, int64_t d, int64_t 
   return sum.template operator()<1>();
 }
 
-template <int kBytes, class scalar_t>
-SPGRAD_INLINE void multiply_rows(const Diagonals<scalar_t>& a, int64_t first, int64_t last) {
+template <bool kUniform, int kBytes, class Values>
+SPGRAD_INLINE void sum_all(const Diagonals<Values>& a, int64_t first, int64_t last) {
+  int64_t d = sum_some<false, kUniform, kBytes>(a, 0, first, last);
+  while (d < a.count) d = sum_some<true, kUniform, kBytes>(a, d, first, last);
+}
+
+// y of rows [first, last), and the scalar product of x and y there, which is formed while the rows
+// of a tile are in the nearest cache.
+template <int kBytes, class Values>
+SPGRAD_INLINE double multiply_rows(const Diagonals<Values>& a, int64_t first, int64_t last) {
+  LaneSums<double> dot;
   const int64_t inner = a.inner(), outer = a.outer();
-  for (int64_t from = first; from < last; from += kTile) {
-    const int64_t to = std::min(from + kTile, last);
-    if (from < inner || to > outer || a.count() == 0) {
+  for (int64_t from = first; from < last; from += Values::kTile) {
+    const int64_t to = std::min(from + Values::kTile, last);
+    if (from < inner || to > outer || a.count == 0) {
       edge_rows(a, from, to);
-      continue;
+    } else if (a.val.uniform(from)) {
+      sum_all<true, kBytes>(a, from, to);
+    } else {
+      sum_all<false, kBytes>(a, from, to);
     }
-    int64_t d = sum_some<false, kBytes>(a, 0, from, to);
-    while (d < a.count()) d = sum_some<true, kBytes>(a, d, from, to);
+    const auto *const x = a.x + from, *const y = a.y + from;
+    dot.add(to - from, [&](int64_t row) { return wide_product(x[row], y[row]); });
   }
+  return dot.total();
+}
+
+// y = A x and the scalar product of x and y.
+template <class Values>
+void multiply(const Diagonals<Values>& a, const VectorShape& s, double* out) {
+  static_assert(kChunk % Values::kTile == 0);
+  sum_chunks(s, 1, out, [&](int64_t start, int64_t count, int64_t, double* sum) {
+    with_vectors([&]<int kBytes>() { *sum = multiply_rows<kBytes>(a, start, start + count); });
+  });
 }
 
 // Where the values of each diagonal begin; those below the main one may be stored above it.
@@ -216,27 +281,51 @@ void check_diagonals(const Tensor& val, const Tensor& offsets, int64_t rows) {
   }
 }
 
-std::tuple<Tensor, Tensor> spmv_diagonals(const Tensor& val, const Tensor& offsets,
-                                          const Tensor& x) {
+// The vector that a matrix of diagonals is multiplied with.
+VectorShape one_vector(const Tensor& x, const Tensor& val, const Tensor& offsets) {
   const VectorShape s = shape_of(x, "x");
   check_size(x, 0, 1, "x");
   check_size(x, 2, 1, "x");
   check_tensor(offsets, 1, ScalarType::Long, "offsets");
   check_tensor(val, 2, x.scalar_type(), "val");
+  return s;
+}
+
+std::tuple<Tensor, Tensor> spmv_diagonals(const Tensor& val, const Tensor& offsets,
+                                          const Tensor& x) {
+  const VectorShape s = one_vector(x, val, offsets);
   check_diagonals(val, offsets, s.m);
   Tensor y = empty(x, {1, s.m, 1}), out = empty(x, {1, 1}, ScalarType::Double);
   dispatch_real(x, "x", [&]<class scalar_t>() {
-    const int64_t* const at = data<int64_t>(offsets);
-    const Diagonals<scalar_t> a{.val = diagonals_of<scalar_t>(val, at, offsets.size(0)),
-                                .offsets = at,
-                                .rows = s.m,
-                                .x = data<scalar_t>(x),
-                                .y = mutable_data<scalar_t>(y)};
-    sum_chunks(
-        s, 1, mutable_data<double>(out), [&](int64_t start, int64_t count, int64_t, double* sum) {
-          with_vectors([&]<int kBytes>() { multiply_rows<kBytes>(a, start, start + count); });
-          dot_chunk(a.x + start, a.y + start, count, 1, sum);
-        });
+    const int64_t *const at = data<int64_t>(offsets), count = offsets.size(0);
+    const Diagonals<Stored<scalar_t>> a{.val = {diagonals_of<scalar_t>(val, at, count)},
+                                        .offsets = at,
+                                        .count = count,
+                                        .rows = s.m,
+                                        .x = data<scalar_t>(x),
+                                        .y = mutable_data<scalar_t>(y)};
+    multiply(a, s, mutable_data<double>(out));
+  });
+  return {y, out};
+}
+
+std::tuple<Tensor, Tensor> spmv_tiles(const Tensor& val, const Tensor& numbers,
+                                      const Tensor& offsets, const Tensor& x) {
+  const VectorShape s = one_vector(x, val, offsets);
+  check_size(val, 1, kTileRows, "val");
+  check_tensor(numbers, 2, ScalarType::Int, "numbers");
+  check_size(numbers, 0, (s.m + kTileRows - 1) / kTileRows, "numbers");
+  check_size(numbers, 1, offsets.size(0), "numbers");
+  Tensor y = empty(x, {1, s.m, 1}), out = empty(x, {1, 1}, ScalarType::Double);
+  dispatch_real(x, "x", [&]<class scalar_t>() {
+    const int64_t count = offsets.size(0);
+    const Diagonals<Tiled<scalar_t>> a{.val = {data<scalar_t>(val), data<int32_t>(numbers), count},
+                                       .offsets = data<int64_t>(offsets),
+                                       .count = count,
+                                       .rows = s.m,
+                                       .x = data<scalar_t>(x),
+                                       .y = mutable_data<scalar_t>(y)};
+    multiply(a, s, mutable_data<double>(out));
   });
   return {y, out};
 }
@@ -247,6 +336,7 @@ STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
   m.impl("list_diagonals", SPGRAD_BOX(&list_diagonals));
   m.impl("by_diagonals", SPGRAD_BOX(&by_diagonals));
   m.impl("spmv_diagonals", SPGRAD_BOX(&spmv_diagonals));
+  m.impl("spmv_tiles", SPGRAD_BOX(&spmv_tiles));
 }
 
 }  // namespace spgrad

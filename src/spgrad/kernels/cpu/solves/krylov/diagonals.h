@@ -12,4 +12,8 @@ inline int64_t stride_of(int64_t rows) {
   return (rows + kLine - 1) / kLine * kLine + kLine;
 }
 
+// Rows of a tile: the values of a diagonal at as many consecutive rows, of which the first is a
+// multiple of this number.
+constexpr int64_t kTileRows = 128;
+
 }  // namespace spgrad

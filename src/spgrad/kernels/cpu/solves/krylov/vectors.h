@@ -221,6 +221,29 @@ SPGRAD_INLINE void for_elements(int64_t count, int64_t n, const scalar_t* factor
   for (int64_t i = 0; i < count; ++i) f(i, [&](int k) { return one[k]; });
 }
 
+// Adds up the terms of one column in kLanes sums, which vectors hold: the term of row i in sum
+// i % kLanes. Only the last part of a column may have a number of rows that kLanes does not divide.
+template <class sum_t>
+class LaneSums {
+ public:
+  template <class F>
+  SPGRAD_INLINE void add(int64_t rows, F&& term) {
+    int64_t i = 0;
+    for (; i + kLanes <= rows; i += kLanes) {
+      for (int l = 0; l < kLanes; ++l) lanes_[l] += term(i + l);
+    }
+    for (int l = 0; i < rows; ++i, ++l) lanes_[l] += term(i);
+  }
+  SPGRAD_INLINE sum_t total() const {
+    sum_t sum{};
+    for (int l = 0; l < kLanes; ++l) sum += lanes_[l];
+    return sum;
+  }
+
+ private:
+  sum_t lanes_[kLanes] = {};
+};
+
 // As for_elements, and adds up what f returns for each column in `sums` (n,).
 template <int K, class scalar_t, class sum_t, class F>
 SPGRAD_INLINE void sum_elements(int64_t count, int64_t n, const scalar_t* factors,
@@ -237,15 +260,9 @@ SPGRAD_INLINE void sum_elements(int64_t count, int64_t n, const scalar_t* factor
   scalar_t one[K + 1];  // K may be 0
   for (int k = 0; k < K; ++k) one[k] = factors[k];
   const auto by = [&](int k) { return one[k]; };
-  sum_t lanes[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) lanes[l] += f(i + l, by);
-  }
-  for (int l = 0; i < count; ++i, ++l) lanes[l] += f(i, by);
-  sum_t sum{};
-  for (int l = 0; l < kLanes; ++l) sum += lanes[l];
-  sums[0] = sum;
+  LaneSums<sum_t> lanes;
+  lanes.add(count, [&](int64_t i) { return f(i, by); });
+  sums[0] = lanes.total();
 }
 
 // The scalar products of the columns of a and b.

@@ -14,6 +14,9 @@ from spgrad.kernels.declare import kernel
 from spgrad.kernels.reference.layouts.compress import expand
 from spgrad.kernels.reference.solves.krylov.vectors import krylov_dot
 
+TILE_ROWS = 128
+"""Rows of a tile: the values of a diagonal at as many consecutive rows."""
+
 
 def stride(rows: int) -> int:
     """The length of a stored diagonal; numbers of bytes that are no power of 2 suit caches."""
@@ -74,6 +77,26 @@ def spmv_diagonals(val: Tensor, offsets: Tensor, x: Tensor) -> tuple[Tensor, Ten
         offsets: Those of the diagonals (diagonals,), int64, ascending.
         x: A vector (1, m, 1) of the dtype of `val`.
     """
+    return _product_and_dot(val, offsets, x)
+
+
+@kernel("spmv_tiles(Tensor val, Tensor numbers, Tensor offsets, Tensor x) -> (Tensor, Tensor)")
+def spmv_tiles(val: Tensor, numbers: Tensor, offsets: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """`spmv_diagonals` with the tiles of `tiles_of_diagonals`.
+
+    Args:
+        val: Tiles (tiles, 128), float32 or float64.
+        numbers: The tile of each part of a diagonal (parts, diagonals), int32; ~number for a tile
+            with one value.
+        offsets: Those of the diagonals (diagonals,), int64, ascending.
+        x: A vector (1, m, 1) of the dtype of `val`.
+    """
+    tiles = torch.where(numbers < 0, ~numbers, numbers).T.to(torch.int64)
+    by = val[tiles].reshape(offsets.shape[0], numbers.shape[0] * TILE_ROWS)
+    return _product_and_dot(by, offsets, x)
+
+
+def _product_and_dot(val: Tensor, offsets: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     m = x.shape[1]
     at = torch.arange(m, device=x.device)[:, None] + offsets
     near = x.reshape(-1).take(at.clamp(0, max(m - 1, 0)))
