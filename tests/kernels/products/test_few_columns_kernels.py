@@ -121,6 +121,31 @@ def test_columns_and_values_that_come_from_memory(assume, dtype, n):
         assert_close(found[0], REFERENCES["spmm"](ptr, idx, None, val, x), rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.skipif(_shared_is_far(), reason="a rule for processors whose shared cache is near")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_one_column_prefetches_the_entries_of_short_rows_too(assume, dtype):
+    """Rows are short in the mean, and some are long; x is outside of the first-level cache."""
+    shortest, most = (5, 30_000) if dtype == torch.float32 else (4, 15_000)
+    lengths = torch.randint(0, 2 * shortest - 1, (4000,))
+    lengths[::200] = 200
+    lengths[1] += 4000 * shortest - lengths.sum()
+    ptr = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).int()
+    nse = int(ptr[-1])
+    val = dense(nse, dtype=dtype)
+    shared = 4 * most * dtype.itemsize  # below four times the bytes of columns and values
+    for k in (most, most + 1):
+        idx, x = torch.randint(k, (nse,), dtype=torch.int32), dense(k, 1, dtype=dtype)
+        found = []
+        for size in (shared, 1 << 40):
+            assume(size)
+            chosen = [kernels.traffic(idx, x, True, m)[6] for m in (4000, 4001)]
+            assert chosen == [k == most and size == shared, 0]
+            assert kernels.traffic(idx, x.expand(k, 2), True, 4000)[6] == 0
+            found.append(kernels.spmm(ptr, idx, None, val, x))
+        assert_close(found[1], found[0], rtol=0, atol=0)
+        assert_close(found[0], REFERENCES["spmm"](ptr, idx, None, val, x), rtol=1e-4, atol=1e-3)
+
+
 @pytest.mark.parametrize("short", [0, 1, 6, 12])
 @pytest.mark.parametrize("places", [[0], [5, 6], [18, 19, 20], [511, 512], [700], [999], [0, 999]])
 def test_long_rows_are_found_wherever_they_stand(short, places):

@@ -138,16 +138,26 @@ bool are_distant(const Tensor& idx, const Tensor& x, RowUse use) {
   return entry_bytes(idx, x) > (shared_is_far() ? kFar * near_bytes() : shared_bytes());
 }
 
+// Entries that rows have in the mean from which on columns and values are prefetched: in shorter
+// rows the prefetches take more time than they save. One column takes little time for each row, as
+// long as x does not come from memory; then rows that are staged have more loads of x under way.
+int64_t shortest_fetched(const Tensor& x) {
+  constexpr int64_t kFar = 24, kLeast = 16, kOfFour = 5, kOfEight = 4;
+  if (shared_is_far()) return kFar;
+  const auto element = static_cast<int64_t>(x.element_size());
+  if (row_bytes(x) != element || 4 * x.size(0) * element > shared_bytes()) return kLeast;
+  return element == 4 ? kOfFour : kOfEight;
+}
+
 // The processor itself loads columns and values ahead, unless rows of x are missing from its first
 // cache: then the loads that wait for them keep it from looking far enough ahead. From a shared
 // cache that is far, it probably never does; there, missing rows of x are a reason against
-// prefetches, which probably wait in the same buffers. In short rows, prefetches cost more time
-// than they save.
+// prefetches, which probably wait in the same buffers.
 bool worth_fetching(const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr double kOften = 0.25;
-  const int64_t shortest = shared_is_far() ? 24 : 16;  // entries of a row
   const int64_t row = row_bytes(x);
-  if (row == 0 || !may_wait_for_entries(x, use) || idx.numel() < shortest * use.lines) return false;
+  if (row == 0 || !may_wait_for_entries(x, use)) return false;
+  if (idx.numel() < shortest_fetched(x) * use.lines) return false;
   const double rows = room(nearest_bytes()) / static_cast<double>(row);
   const auto are_missing = [&] {
     return static_cast<double>(x.size(0)) > rows && footprint_of(idx).misses(rows) > kOften;

@@ -112,6 +112,11 @@ FewWay choose_way(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last)
   if (are_short && found.alike >= (half ? kNearlyAll : kMost) && !in_registers) {
     return FewWay::kByLength;
   }
+  // One column whose x is not near: a loop over single rows has the fewest instructions, and so the
+  // most loads under way.
+  if (kColumns == 1 && a.traffic.fetched && !gathers_fast && (kDouble || are_short)) {
+    return FewWay::kRowByRowFetched;
+  }
   // A loop over four rows has instructions of its own for each of them, and each element is one
   // load. For so many instructions that load, an AMD EPYC (Zen 5) no longer loads columns and
   // values ahead from memory.
