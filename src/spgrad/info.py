@@ -305,7 +305,7 @@ def choices(A: SparseTensor) -> Iterator[tuple[str, str]]:
     for n in COLUMNS:
         x = A._vals.new_empty(1, 1).expand(view.num_cols, n)
         found = kernels.traffic(view.idx, x, view.perm is None, m).tolist()
-        _, far, far_in_tiles, ahead, tiled, staged, fetched, twice, *in_first_level = found
+        _, far, far_in_tiles, ahead, tiled, staged, fetched, twice, *in_first_level, by_blocks = found
         total = x.numel() * x.element_size()
         why = (
             f"{100 * far:.0f} % of its rows are far away"
@@ -320,6 +320,7 @@ def choices(A: SparseTensor) -> Iterator[tuple[str, str]]:
         prefetched = "prefetched twice" if twice else "prefetched"
         how = ["copied into tiles"] * bool(tiled) + [prefetched] * bool(ahead)
         how += ["copied side by side"] * bool(staged)
+        how += ["read by blocks of columns"] * bool(by_blocks and n * x.element_size() > 512)
         chosen = (" and ".join(how) or "read in place") + ", entries prefetched" * bool(fetched)
         yield "", f"n = {n:3}  x of {_bytes(total):>7}, {why}: {chosen}"
 

@@ -311,7 +311,7 @@ def test_each_dot_has_its_place():
 def test_what_is_said_of_tiles_and_without_kernels(monkeypatch):
     """The words for what `kernels.traffic` answers: shares in two caches, and five ways."""
     A = spgrad.from_dense(torch.eye(50))
-    answers = torch.tensor([2e6, 0.75, 0.25, 1, 1, 0, 0, 0, 0.875, 0.5])
+    answers = torch.tensor([2e6, 0.75, 0.25, 1, 1, 0, 0, 0, 0.875, 0.5, 0])
     monkeypatch.setattr(kernels, "traffic", lambda *_: answers)
     lines = [says for _, says in info.choices(A)]
     assert lines[0].endswith("cache of a core holds 2 MB")
@@ -325,11 +325,14 @@ def test_what_is_said_of_tiles_and_without_kernels(monkeypatch):
     answers[7] = 1
     lines = [line for _, line in info.choices(A)]
     assert all(line.endswith("copied into tiles and prefetched twice") for line in lines[1:])
-    answers = torch.tensor([2e6, 0, 0, 0, 0, 1, 1, 0, 0, 0])
+    answers[4], answers[10] = 0, 1
+    lines = [line for _, line in info.choices(A)]
+    assert ["by blocks of columns" in line for line in lines[1:]] == [False] * 4 + [False, True]
+    answers = torch.tensor([2e6, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0])
     lines = [line for _, line in info.choices(A)]
     says = "its rows are near, or those of A short: copied side by side, entries prefetched"
     assert all(line.endswith(says) for line in lines[1:])
-    monkeypatch.setattr(kernels, "traffic", lambda *_: torch.zeros(10))
+    monkeypatch.setattr(kernels, "traffic", lambda *_: torch.zeros(11))
     says = "the compiled library is absent: nothing is chosen"
     assert list(info.choices(A)) == [("kernels", says)]
 

@@ -293,7 +293,7 @@ def test_tiles_are_used_where_they_keep_rows_in_the_nearest_cache(assume, n):
     columns = (torch.randint(4000, (400, 1, 10, 1)) * 16 + block).expand(-1, 16, -1, -1)
     idx = columns.reshape(-1).int()
     x = torch.empty(64_000, n)
-    *_, nearest, nearest_in_tiles = kernels.traffic(idx, x, True, 6400).tolist()
+    *_, nearest, nearest_in_tiles, _ = kernels.traffic(idx, x, True, 6400).tolist()
     # 160 rows of 256 bytes or more do not fit into a cache of 32 KB; in tiles they do
     assert nearest > 0.5
     assert nearest_in_tiles < 0.2
@@ -345,7 +345,7 @@ def test_rows_are_prefetched_twice_on_amd_if_they_are_long_or_come_from_memory(a
     def ways(n, nbytes, uses=3):
         x = torch.empty(nbytes // (4 * n), n)
         idx = torch.randint(len(x), (uses * len(x),), dtype=torch.int32)
-        *_, ahead, _, _, _, twice, _, _ = kernels.traffic(idx, x, False, len(x)).tolist()
+        *_, ahead, _, _, _, twice, _, _, _ = kernels.traffic(idx, x, False, len(x)).tolist()
         return ahead > 0, bool(twice)
 
     second = assume(0)
@@ -358,6 +358,23 @@ def test_rows_are_prefetched_twice_on_amd_if_they_are_long_or_come_from_memory(a
     assume(1 << 16)  # a shared cache, too: what is larger comes from memory
     assert ways(16, 1 << 20) == (True, amd)
     assert ways(32, 1 << 20) == (True, amd)
+
+
+@pytest.mark.skipif(not CPU.exists(), reason="the system does not describe its processor")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("n", [300, 520])
+def test_far_rows_are_read_by_blocks_of_columns_on_amd(assume, dtype, n):
+    """The same bits as if rows of x are read to their end."""
+    view = row_view(900, 5000, 6000, torch.int32)
+    val, x, g = (dense(*size, dtype=dtype) for size in ((6000,), (5000, n), (900, n)))
+    found, by_blocks = [], []
+    for size in (1 << 16, 1 << 40):
+        assume(size)
+        by_blocks.append(bool(kernels.traffic(view[1], x, True, 900)[10]))
+        y, arg = kernels.spmm_reduce(*view, val, x, True)
+        found.append((kernels.spmm(*view, val, x), *kernels.spmm_sddmm(*view, val, g, x), y, arg))
+    assert by_blocks == ["AuthenticAMD" in CPU.read_text(), False]
+    assert_close(found[0], found[1], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("nse", [0, 1, 5, 1000])

@@ -198,7 +198,7 @@ inline constexpr int kWidest = std::is_floating_point_v<T> ? 8
                                : std::is_integral_v<T>     ? 2
                                                            : 4;
 
-// All blocks of columns of some rows of y, then of the next rows.
+// All blocks of columns of some rows of y, then of the next rows; or of all rows.
 template <int kElements, Known kKnown, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_matrix(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last,
                                int64_t column) {
@@ -206,9 +206,9 @@ SPGRAD_INLINE void spmm_matrix(const Spmm<index_t, scalar_t>& a, int64_t first, 
     if (a.n < kElements) return spmm_narrow<kElements / 2, kKnown>(a, first, last);
   }
   constexpr int kParts = kWidest<scalar_t>;
-  const bool in_one_block = a.n - column <= kParts * kElements;
+  const bool whole = a.n - column <= kParts * kElements || a.traffic.by_blocks;
   for (int64_t end; first < last; first = end) {
-    end = in_one_block ? last : end_of_batch(a.ptr, first, last, kEntriesAtOnce);
+    end = whole ? last : end_of_batch(a.ptr, first, last, kEntriesAtOnce);
     spmm_blocks<kElements, kParts, kKnown>(a, first, end, column);
   }
 }

@@ -21,6 +21,7 @@ std::tuple<Tensor, Tensor> extrema(const Tensor& ptr, const Tensor& idx,
   check_spmm(ptr, idx, perm, val, x);
   const int64_t m = ptr.size(0) - 1, n = x.size(1);
   Tensor y = empty(x, {m, n}), arg = empty(ptr, {m, n});
+  const Traffic traffic = choose_traffic(idx, x, {});
   dispatch_ordered(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
     if constexpr (kPlus && std::is_integral_v<scalar_t>) {
       STD_TORCH_CHECK(false, "spgrad: values of dtype ", dtype,
@@ -37,7 +38,8 @@ std::tuple<Tensor, Tensor> extrema(const Tensor& ptr, const Tensor& idx,
           .n = n,
           .nse = idx.size(0),
           .largest = largest,
-          .ahead = choose_traffic(idx, x, {}).ahead,
+          .ahead = traffic.ahead,
+          .by_blocks = traffic.by_blocks,
           .streamed =
               sizeof(index_t) == sizeof(scalar_t) && worth_streaming(y) && worth_streaming(arg),
       };

@@ -37,8 +37,9 @@ struct SpmmReduce {
   int64_t n;
   int64_t nse;
   bool largest;
-  Ahead ahead;    // rows of x that are prefetched
-  bool streamed;  // y and arg are written past the caches
+  Ahead ahead;     // rows of x that are prefetched
+  bool by_blocks;  // see Traffic
+  bool streamed;   // y and arg are written past the caches
 
   SPGRAD_INLINE const scalar_t* row(int64_t p) const {
     return x + static_cast<int64_t>(idx[p]) * n;
@@ -237,7 +238,8 @@ void reduce_narrow(const SpmmReduce<index_t, scalar_t, kPlus>& a, int64_t first,
   for (int64_t i = first; i < last; ++i) reduce_row<kBytes>(a, i);
 }
 
-// Rows [first, last) of y and arg: all blocks of columns of some rows, then of the next rows.
+// Rows [first, last) of y and arg: all blocks of columns of some rows, then of the next rows;
+// or of all rows.
 template <int kBytes, class index_t, class scalar_t, bool kPlus>
 SPGRAD_INLINE void reduce_rows(const SpmmReduce<index_t, scalar_t, kPlus>& a, int64_t first,
                                int64_t last) {
@@ -245,9 +247,9 @@ SPGRAD_INLINE void reduce_rows(const SpmmReduce<index_t, scalar_t, kPlus>& a, in
     constexpr int kElements = kFull<scalar_t, kBytes>;
     constexpr int kParts = kBytes == 64 ? 8 : 4;
     if (a.n >= kElements) {
-      const bool in_one_block = a.n <= kParts * kElements;
+      const bool whole = a.n <= kParts * kElements || a.by_blocks;
       for (int64_t end; first < last; first = end) {
-        end = in_one_block ? last : end_of_batch(a.ptr, first, last, kEntriesAtOnce);
+        end = whole ? last : end_of_batch(a.ptr, first, last, kEntriesAtOnce);
         reduce_blocks<kElements, kParts>(a, first, end, 0);
       }
       return;

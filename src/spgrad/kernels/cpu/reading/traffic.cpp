@@ -184,6 +184,14 @@ Ahead how_far(double missing, const Tensor& x, bool tiled, RowUse use) {
   return ahead;
 }
 
+// Whether a block of columns of all rows of x is read before the next block, instead of a row to
+// its end. By measurement on an AMD EPYC with Zen 4, so if nearly all rows are prefetched from
+// beyond the second-level cache: probably because rows of the next block are under way to it then.
+bool worth_reading_by_blocks(double missing) {
+  constexpr double kNearlyAll = 0.8;
+  return fetches_twice && missing > kNearlyAll;
+}
+
 Traffic choose(const Misses& misses, const Tensor& idx, const Tensor& x, RowUse use) {
   const bool tiled = use.may_tile && worth_tiling(misses, idx, x);
   const double missing = tiled ? misses.second.tiles : misses.second.rows;
@@ -193,6 +201,7 @@ Traffic choose(const Misses& misses, const Tensor& idx, const Tensor& x, RowUse 
           .tiled = tiled,
           .staged = worth_staging(idx, x, use, scattered),
           .scattered = scattered,
+          .by_blocks = !tiled && worth_reading_by_blocks(missing),
           .distant = are_distant(idx, x, use),
           .fetched = worth_fetching(idx, x, use),
           .cached = are_cached(idx, x)};
@@ -204,7 +213,7 @@ Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile, int64_t lines)
   const RowUse use{.sums_only = true, .may_tile = may_tile, .lines = lines};
   const Misses misses = misses_of(idx, x, use);
   const Traffic chosen = choose(misses, idx, x, use);
-  Tensor out = empty(x, {10}, ScalarType::Double);
+  Tensor out = empty(x, {11}, ScalarType::Double);
   double* const found = mutable_data<double>(out);
   found[0] = static_cast<double>(near_bytes());
   found[1] = misses.second.rows;
@@ -216,6 +225,7 @@ Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile, int64_t lines)
   found[7] = chosen.ahead.twice;
   found[8] = misses.first.rows;
   found[9] = misses.first.tiles;
+  found[10] = chosen.by_blocks;
   return out;
 }
 

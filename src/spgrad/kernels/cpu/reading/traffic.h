@@ -15,6 +15,7 @@ struct Traffic {
   bool staged = false;  // rows of x of a few columns are copied side by side before they are used
   bool scattered = false;  // rows of x that are staged come from beyond the cache
   bool streamed = false;   // y is written past the caches
+  bool by_blocks = false;  // a block of columns is computed for all rows before the next block
   bool distant = false;    // columns and values come from memory, or from a cache that is far
   bool fetched = false;    // columns and values are prefetched
   bool cached = false;     // columns and values are likely to be in the shared cache
@@ -34,9 +35,9 @@ bool are_far(const Tensor& val);
 inline constexpr int64_t kTileBytes = 128, kTilesAtOnce = 2;
 
 // Where the columns are more than one block, products take all blocks of some rows of y before the
-// next rows, which have so many entries. So a row of x is read to its end soon after its beginning,
-// probably while its page is in the TLB and the cache has its next lines. To begin a block takes
-// time, so short rows are not taken one by one.
+// next rows, unless they are read by blocks. These rows have so many entries. So a row of x is read
+// to its end soon after its beginning, probably while its page is in the TLB and the cache has its
+// next lines. To begin a block takes time, so short rows are not taken one by one.
 inline constexpr int64_t kEntriesAtOnce = 32;
 
 // Rows of x may be staged if they have at most this many bytes: one, two or four columns of

@@ -10,7 +10,7 @@ from spgrad.kernels.declare import kernel
 
 @kernel(
     "traffic(Tensor idx, Tensor x, bool may_tile, SymInt lines) -> Tensor",
-    fake=lambda idx, x, may_tile, lines: x.new_empty(10, dtype=torch.float64),
+    fake=lambda idx, x, may_tile, lines: x.new_empty(11, dtype=torch.float64),
 )
 def traffic(idx: Tensor, x: Tensor, may_tile: bool, lines: int) -> Tensor:
     """How a product gathers the rows of x that idx names.
@@ -22,14 +22,15 @@ def traffic(idx: Tensor, x: Tensor, may_tile: bool, lines: int) -> Tensor:
         lines: The number m of rows of the matrix.
 
     Returns:
-        float64 (10,): bytes of the second-level cache; the share of entries whose row of x is not
+        float64 (11,): bytes of the second-level cache; the share of entries whose row of x is not
         in it, and the same with x in tiles, both 0 if that was not looked at; how many bytes of
         rows are prefetched; 1 if x is copied into tiles; 1 if its rows are copied side by side, a
         stretch at a time; 1 if columns and values are prefetched, as no near cache has them; 1 if
         rows are prefetched twice, into one cache after the other; the two shares again, for the
-        first-level cache. All 0 if nothing is chosen, as here.
+        first-level cache; 1 if a block of columns is computed for all rows before the next block.
+        All 0 if nothing is chosen, as here.
     """
-    return x.new_zeros(10, dtype=torch.float64)
+    return x.new_zeros(11, dtype=torch.float64)
 
 
 @kernel(

@@ -135,14 +135,15 @@ SPGRAD_INLINE void spmm_sddmm_columns(const SpmmSddmm<index_t, scalar_t>& a, int
 }
 
 // Rows [first, last) of the view, in blocks of columns whose sums fit in registers together with
-// the dot products and a vector of x: all blocks of some rows, then of the next rows.
+// the dot products and a vector of x: all blocks of some rows, then of the next rows; or of all
+// rows.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_sddmm_rows(const SpmmSddmm<index_t, scalar_t>& a, int64_t first,
                                    int64_t last) {
   constexpr int kElements = kFull<scalar_t, kBytes>;
-  const bool in_one_block = a.sums.n <= (kBytes == 64 ? 8 : 4) * kElements;
+  const bool whole = a.sums.n <= (kBytes == 64 ? 8 : 4) * kElements || a.sums.traffic.by_blocks;
   for (int64_t end; first < last; first = end) {
-    end = in_one_block ? last : end_of_batch(a.sums.ptr, first, last, kEntriesAtOnce);
+    end = whole ? last : end_of_batch(a.sums.ptr, first, last, kEntriesAtOnce);
     for (int64_t column = 0; column < a.sums.n;) {
       const int64_t vectors = (a.sums.n - column) / kElements;
       if (kBytes == 64 && vectors >= 8) {
