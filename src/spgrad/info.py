@@ -305,7 +305,8 @@ def choices(A: SparseTensor) -> Iterator[tuple[str, str]]:
     for n in COLUMNS:
         x = A._vals.new_empty(1, 1).expand(view.num_cols, n)
         found = kernels.traffic(view.idx, x, view.perm is None, m).tolist()
-        _, far, far_in_tiles, ahead, tiled, staged, fetched, twice, *in_first_level, by_blocks = found
+        _, far, far_in_tiles, ahead, tiled, staged, fetched, *others = found
+        twice, *in_first_level, by_blocks = others
         total = x.numel() * x.element_size()
         why = (
             f"{100 * far:.0f} % of its rows are far away"
