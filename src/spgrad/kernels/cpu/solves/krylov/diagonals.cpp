@@ -180,7 +180,7 @@ SPGRAD_INLINE void sum_diagonals(const Diagonals<Values>& a, int64_t d, int64_t 
   const int64_t rows = last - first;
   Lanes<scalar_t, kWidth> one[kCount];
   if constexpr (kUniform) {
-    for (int k = 0; k < kCount; ++k) one[k] = by[k][0] - Lanes<scalar_t, kWidth>{};
+    for (int k = 0; k < kCount; ++k) load<kWidth>(by[k], one[k]);
   }
   int64_t i = 0;
   for (; i + kWidth <= rows; i += kWidth) {
