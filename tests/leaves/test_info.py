@@ -309,7 +309,7 @@ def test_each_dot_has_its_place():
 
 
 def test_what_is_said_of_tiles_and_without_kernels(monkeypatch):
-    """The words for what `kernels.traffic` answers: shares in two caches, and five ways."""
+    """The words for what `kernels.traffic` answers: shares in two caches, and six ways."""
     A = spgrad.from_dense(torch.eye(50))
     answers = torch.tensor([2e6, 0.75, 0.25, 1, 1, 0, 0, 0, 0.875, 0.5, 0])
     monkeypatch.setattr(kernels, "traffic", lambda *_: answers)

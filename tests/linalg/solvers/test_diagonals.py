@@ -112,7 +112,8 @@ def test_values_that_repeat_are_stored_once(dtype, below, transpose):
     first, *_, last = (repeated_spmm(repeated, x, transpose) for _ in range(9))
     found = repeated.diagonals(transpose)
     assert found.vals.shape[0] < 10  # of 160
-    assert_close(last, first, rtol=1e-5 if dtype == torch.float32 else 1e-13, atol=1e-5)
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-13
+    assert_close(last, first, rtol=tolerance, atol=tolerance)
     if not transpose:
         y, dot = multiply_and_dot(repeated, x[None])
         assert torch.equal(y[0], last)

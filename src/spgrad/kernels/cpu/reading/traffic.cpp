@@ -140,7 +140,7 @@ bool are_distant(const Tensor& idx, const Tensor& x, RowUse use) {
 
 // Entries that rows have in the mean from which on columns and values are prefetched: in shorter
 // rows the prefetches take more time than they save. One column takes little time for each row, as
-// long as x does not come from memory; then rows that are staged have more loads of x under way.
+// long as x does not come from memory; then staged rows probably have more loads of x under way.
 int64_t shortest_fetched(const Tensor& x) {
   constexpr int64_t kFar = 24, kLeast = 16, kOfFour = 5, kOfEight = 4;
   if (shared_is_far()) return kFar;

@@ -35,9 +35,9 @@ bool are_far(const Tensor& val);
 inline constexpr int64_t kTileBytes = 128, kTilesAtOnce = 2;
 
 // Where the columns are more than one block, products take all blocks of some rows of y before the
-// next rows, unless they are read by blocks. These rows have so many entries. So a row of x is read
-// to its end soon after its beginning, probably while its page is in the TLB and the cache has its
-// next lines. To begin a block takes time, so short rows are not taken one by one.
+// next rows; but see Traffic::by_blocks. These rows have at most so many entries. So a row of x is
+// read to its end soon after its beginning, probably while its page is in the TLB and the cache has
+// its next lines. To begin a block takes time, so short rows are not taken one by one.
 inline constexpr int64_t kEntriesAtOnce = 32;
 
 // Rows of x may be staged if they have at most this many bytes: one, two or four columns of

@@ -112,8 +112,8 @@ FewWay choose_way(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last)
   if (are_short && found.alike >= (half ? kNearlyAll : kMost) && !in_registers) {
     return FewWay::kByLength;
   }
-  // One column whose x is not near: a loop over single rows has the fewest instructions, and so the
-  // most loads under way.
+  // One column whose x is not near: a loop over single rows takes the least time, probably because
+  // it has the fewest instructions for an entry, and so the most loads under way.
   if (kColumns == 1 && a.traffic.fetched && !gathers_fast && (kDouble || are_short)) {
     return FewWay::kRowByRowFetched;
   }

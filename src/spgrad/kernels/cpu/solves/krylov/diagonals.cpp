@@ -97,7 +97,7 @@ Tensor by_diagonals(const Tensor& ptr, const Tensor& idx, const Tensor& val,
   return out;
 }
 
-// Values of all diagonals, one row after the other.
+// Values by diagonals, all of them stored.
 template <class scalar_t>
 struct Stored {
   using scalar = scalar_t;
@@ -246,15 +246,6 @@ SPGRAD_INLINE double multiply_rows(const Diagonals<Values>& a, int64_t first, in
   return dot.total();
 }
 
-// y = A x and the scalar product of x and y.
-template <class Values>
-void multiply(const Diagonals<Values>& a, const VectorShape& s, double* out) {
-  static_assert(kChunk % Values::kTile == 0);
-  sum_chunks(s, 1, out, [&](int64_t start, int64_t count, int64_t, double* sum) {
-    with_vectors([&]<int kBytes>() { *sum = multiply_rows<kBytes>(a, start, start + count); });
-  });
-}
-
 // Where the values of each diagonal begin; those below the main one may be stored above it.
 template <class scalar_t>
 List<const scalar_t*> diagonals_of(const Tensor& val, const int64_t* offsets, int64_t count) {
@@ -281,53 +272,57 @@ void check_diagonals(const Tensor& val, const Tensor& offsets, int64_t rows) {
   }
 }
 
-// The vector that a matrix of diagonals is multiplied with.
-VectorShape one_vector(const Tensor& x, const Tensor& val, const Tensor& offsets) {
+// y = A x and the scalar product of x and y. values() gives the values of A, of the dtype of x.
+template <class F>
+std::tuple<Tensor, Tensor> product_and_dot(const Tensor& offsets, const Tensor& x,
+                                           const F& values) {
   const VectorShape s = shape_of(x, "x");
   check_size(x, 0, 1, "x");
   check_size(x, 2, 1, "x");
+  Tensor y = empty(x, {1, s.m, 1}), out = empty(x, {1, 1}, ScalarType::Double);
+  dispatch_real(x, "x", [&]<class scalar_t>() {
+    using Values = decltype(values.template operator()<scalar_t>());
+    static_assert(kChunk % Values::kTile == 0);
+    const Diagonals<Values> a{.val = values.template operator()<scalar_t>(),
+                              .offsets = data<int64_t>(offsets),
+                              .count = offsets.size(0),
+                              .rows = s.m,
+                              .x = data<scalar_t>(x),
+                              .y = mutable_data<scalar_t>(y)};
+    sum_chunks(s, 1, mutable_data<double>(out),
+               [&](int64_t start, int64_t count, int64_t, double* sum) {
+                 with_vectors(
+                     [&]<int kBytes>() { *sum = multiply_rows<kBytes>(a, start, start + count); });
+               });
+  });
+  return {y, out};
+}
+
+void check_operands(const Tensor& val, const Tensor& offsets, const Tensor& x) {
+  check_tensor(x, 3, x.scalar_type(), "x");
   check_tensor(offsets, 1, ScalarType::Long, "offsets");
   check_tensor(val, 2, x.scalar_type(), "val");
-  return s;
 }
 
 std::tuple<Tensor, Tensor> spmv_diagonals(const Tensor& val, const Tensor& offsets,
                                           const Tensor& x) {
-  const VectorShape s = one_vector(x, val, offsets);
-  check_diagonals(val, offsets, s.m);
-  Tensor y = empty(x, {1, s.m, 1}), out = empty(x, {1, 1}, ScalarType::Double);
-  dispatch_real(x, "x", [&]<class scalar_t>() {
-    const int64_t *const at = data<int64_t>(offsets), count = offsets.size(0);
-    const Diagonals<Stored<scalar_t>> a{.val = {diagonals_of<scalar_t>(val, at, count)},
-                                        .offsets = at,
-                                        .count = count,
-                                        .rows = s.m,
-                                        .x = data<scalar_t>(x),
-                                        .y = mutable_data<scalar_t>(y)};
-    multiply(a, s, mutable_data<double>(out));
+  check_operands(val, offsets, x);
+  check_diagonals(val, offsets, x.size(1));
+  return product_and_dot(offsets, x, [&]<class scalar_t>() {
+    return Stored<scalar_t>{diagonals_of<scalar_t>(val, data<int64_t>(offsets), offsets.size(0))};
   });
-  return {y, out};
 }
 
 std::tuple<Tensor, Tensor> spmv_tiles(const Tensor& val, const Tensor& numbers,
                                       const Tensor& offsets, const Tensor& x) {
-  const VectorShape s = one_vector(x, val, offsets);
+  check_operands(val, offsets, x);
   check_size(val, 1, kTileRows, "val");
   check_tensor(numbers, 2, ScalarType::Int, "numbers");
-  check_size(numbers, 0, (s.m + kTileRows - 1) / kTileRows, "numbers");
+  check_size(numbers, 0, (x.size(1) + kTileRows - 1) / kTileRows, "numbers");
   check_size(numbers, 1, offsets.size(0), "numbers");
-  Tensor y = empty(x, {1, s.m, 1}), out = empty(x, {1, 1}, ScalarType::Double);
-  dispatch_real(x, "x", [&]<class scalar_t>() {
-    const int64_t count = offsets.size(0);
-    const Diagonals<Tiled<scalar_t>> a{.val = {data<scalar_t>(val), data<int32_t>(numbers), count},
-                                       .offsets = data<int64_t>(offsets),
-                                       .count = count,
-                                       .rows = s.m,
-                                       .x = data<scalar_t>(x),
-                                       .y = mutable_data<scalar_t>(y)};
-    multiply(a, s, mutable_data<double>(out));
+  return product_and_dot(offsets, x, [&]<class scalar_t>() {
+    return Tiled<scalar_t>{data<scalar_t>(val), data<int32_t>(numbers), offsets.size(0)};
   });
-  return {y, out};
 }
 
 }  // namespace
