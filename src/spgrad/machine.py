@@ -25,10 +25,11 @@ def processor_flags(cpuinfo: Path = _CPUINFO) -> frozenset[str]:
 def _fields(cpuinfo: Path, name: str) -> str:
     """The text after the colon in the first line of this name; empty without such a line."""
     try:
-        found = re.search(rf"^(?:{name})\s*:\s*(.*)$", cpuinfo.read_text(), re.MULTILINE)
+        with cpuinfo.open() as lines:  # Linux makes them as they are read, some for each core
+            found = (re.match(rf"(?:{name})\s*:(.*)", line) for line in lines)
+            return next((match[1].strip() for match in found if match), "")
     except OSError:
         return ""
-    return found[1].strip() if found else ""
 
 
 def caches(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> list[dict[str, Any]]:

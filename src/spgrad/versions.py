@@ -122,7 +122,7 @@ def _kernels() -> str:
         return said
     if os.environ.get("SPGRAD_NO_EXT"):
         return f"{said}; SPGRAD_NO_EXT is set"
-    return f"{said}; the compiled library is not installed"
+    return f"{said}; {kernels.why_missing()}"
 
 
 def _version(package: str) -> str:

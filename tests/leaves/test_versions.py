@@ -76,10 +76,13 @@ def test_what_leaves_the_library_out_is_said(variables, kernels):
     assert all(f"{name}={value}" in run.stdout for name, value in variables.items())
 
 
-def test_a_library_that_is_not_installed_is_said(monkeypatch):
+def test_why_there_is_no_library_is_said(monkeypatch):
     monkeypatch.setattr(versions.kernels, "_COMPILED", False)
+    monkeypatch.setattr(versions.kernels, "_LIBRARIES", [])
     monkeypatch.delenv("SPGRAD_NO_EXT", raising=False)
-    assert lines()["kernels"].endswith("; the compiled library is not installed")
+    assert lines()["kernels"].endswith("; the compiled CPU kernels are not installed")
+    monkeypatch.setattr(versions.kernels, "_LIBRARIES", [Path("libspgrad_cpu.avx2.so")])
+    assert lines()["kernels"].endswith("kernels (libspgrad_cpu.avx2.so) are for another processor")
 
 
 def test_the_packages_are_those_of_the_extras():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -118,6 +119,7 @@ from spgrad.kernels.reference.solves.supernodal_inverse import supernodal_invers
 from spgrad.kernels.reference.solves.supernodes import supernodes
 from spgrad.kernels.reference.solves.triangular import solve_triangular
 from spgrad.kernels.triton import register as _register_triton
+from spgrad.machine import processor_flags
 
 __all__ = [
     "LAUNCHED",
@@ -231,16 +233,35 @@ __all__ = [
 
 
 def _load() -> bool:
-    """Loads the compiled kernels; a library that is there but does not load is an error."""
+    """Loads the compiled kernels; a library that is there but does not load is an error.
+
+    A library that was compiled for other processors than this one is not loaded.
+    """
     if os.environ.get("SPGRAD_NO_EXT"):
         return False
-    libraries = sorted(Path(__file__).parent.glob("libspgrad_cpu.*"))
-    if not libraries:
-        return False
-    torch.ops.load_library(str(libraries[0]))
-    return True
+    for library in _LIBRARIES:
+        if runs_here(library):
+            torch.ops.load_library(str(library))
+            return True
+    return False
 
 
+def runs_here(library: Path, flags: Callable[[], frozenset[str]] = processor_flags) -> bool:
+    """Whether this processor has what the name of the library says that it needs.
+
+    ``libspgrad_cpu.avx512.so`` needs AVX-512; ``libspgrad_cpu.so`` runs on every processor of its
+    architecture.
+    """
+    needed = _NEEDED.get(library.suffixes[0], frozenset())
+    return not needed or needed <= flags()
+
+
+# By what CMakeLists.txt puts into the name of the library: the flags of Linux for what is needed.
+_NEEDED = {
+    ".avx512": frozenset({"avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
+    ".avx2": frozenset({"avx2", "bmi2", "f16c", "fma"}),
+}
+_LIBRARIES = sorted(Path(__file__).parent.glob("libspgrad_cpu.*"))
 _COMPILED = _load()
 _NATIVE = not os.environ.get("SPGRAD_NO_NATIVE")
 _BY_TRITON = _register_triton() if _NATIVE else ()
@@ -255,15 +276,26 @@ def compiled() -> bool:
     return _COMPILED
 
 
+def why_missing() -> str:
+    """Why the compiled kernels do not answer, where SPGRAD_NO_EXT is not set."""
+    if _LIBRARIES:
+        return f"the compiled CPU kernels ({_LIBRARIES[0].name}) are for another processor"
+    return "the compiled CPU kernels are not installed"
+
+
 def warn_if_missing() -> None:
-    """Warns the module that imports spgrad, which calls this, where there is no library."""
-    if not _COMPILED and not os.environ.get("SPGRAD_NO_EXT"):
-        warnings.warn(
-            "spgrad: the compiled CPU kernels are not installed, so every op runs on torch's own "
-            "kernels, which are slower. Compile them (pip install --no-binary spgrad spgrad; this "
-            "needs a C++ compiler), or set SPGRAD_NO_EXT=1 to say that this is intended.",
-            stacklevel=3,
-        )
+    """Warns the module that imports spgrad, which calls this, where no library was loaded."""
+    if _COMPILED or os.environ.get("SPGRAD_NO_EXT"):
+        return
+    way = "pip install --no-binary spgrad spgrad"
+    if _LIBRARIES:
+        way = "rm -r build/cpu; make kernels"
+    warnings.warn(
+        f"spgrad: {why_missing()}, so every op runs on torch's own kernels, which are slower. "
+        f"Compile them ({way}; this needs a C++ compiler), or set SPGRAD_NO_EXT=1 to say that this "
+        "is intended.",
+        stacklevel=3,
+    )
 
 
 def by_triton() -> tuple[str, ...]:

@@ -2,10 +2,8 @@
 
 import itertools
 import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +13,6 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-import spgrad
 from spgrad.kernels import NATIVE, REFERENCES
 from spgrad.kernels.native.common import torch_csr
 from spgrad.kernels.native.products import spgemm, spgemm_values
@@ -276,20 +273,6 @@ def test_without_the_library_torch_answers_and_says_nothing(variable, backend):
     )
     assert ran.stdout.split() == ["tensor([2.,", "3.])", backend]
     assert not ran.stderr
-
-
-def test_where_the_library_is_missing_the_line_that_imports_spgrad_is_warned(tmp_path):
-    without = shutil.ignore_patterns("libspgrad_cpu.*", "__pycache__")
-    shutil.copytree(Path(spgrad.__file__).parent, tmp_path / "spgrad", ignore=without)
-    (tmp_path / "user.py").write_text("import torch\n\nimport spgrad.linalg\n")
-    code = "import user, spgrad; print(spgrad.kernels.backend(), spgrad.__file__)"
-    path = os.pathsep.join((str(tmp_path), str(Path(torch.__file__).parents[1])))
-    env = {**os.environ, "PYTHONPATH": path, "SPGRAD_NO_EXT": ""}
-    command = [sys.executable, "-S", "-c", code]  # without an editable install, which comes first
-    ran = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == ["native", str(tmp_path / "spgrad" / "__init__.py")]
-    assert ran.stderr.startswith(f"{tmp_path / 'user.py'}:3: UserWarning: spgrad: the compiled CPU")
-    assert ran.stderr.count("Warning") == 1
 
 
 @pytest.mark.parametrize(

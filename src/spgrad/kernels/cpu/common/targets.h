@@ -4,19 +4,30 @@
 
 #include <type_traits>
 
+// A build for one machine defines SPGRAD_REGISTERS, the bytes of its vector registers: 16, 32
+// (AVX2) or 64 (AVX-512). It has the code for this processor that a build for every machine has,
+// and takes half as long.
+
 // SPGRAD_CLONES on a function compiles it for three processors, and the loader picks one: the
 // build needs no -march and runs everywhere. The functions that it calls must be inlined into each
 // copy. "flatten" does that, and SPGRAD_INLINE makes sure of it where it matters. A lambda that is
 // not inlined is compiled once, for the oldest processor, so a lambda must not contain hot loops.
-#if defined(SPGRAD_CLONES)  // a build for tests needs no copies
-#elif defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && defined(__x86_64__) && \
-    defined(__GLIBC__)
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && defined(__x86_64__) && \
+    defined(__GLIBC__) && !defined(SPGRAD_PLAIN)
+#if !defined(SPGRAD_REGISTERS)
 #define SPGRAD_CLONES \
   __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"), flatten))
+#elif SPGRAD_REGISTERS == 64
+#define SPGRAD_CLONES __attribute__((target("arch=x86-64-v4"), flatten))
+#elif SPGRAD_REGISTERS == 32
+#define SPGRAD_CLONES __attribute__((target("arch=x86-64-v3"), flatten))
+#else
+#define SPGRAD_CLONES __attribute__((flatten))
+#endif
 #else
 #define SPGRAD_CLONES
 #endif
-#ifdef SPGRAD_ONE_WIDTH  // a build for tests, see below: what is inlined is checked in each place
+#ifdef SPGRAD_PLAIN  // a build for tests, see below: what is inlined is checked in each place
 #define SPGRAD_INLINE inline
 #else
 #define SPGRAD_INLINE inline __attribute__((always_inline))
@@ -51,20 +62,15 @@ SPGRAD_INLINE void keep_rounded(T& product) {
 #endif
 }
 
-#if SPGRAD_WIDE && defined(SPGRAD_ONE_WIDTH)
-// A build for tests is compiled for registers of this many bytes as a whole. It takes a third of
+#if SPGRAD_WIDE
+#ifdef SPGRAD_PLAIN
+// A build for tests is compiled for registers of SPGRAD_REGISTERS as a whole. It takes a third of
 // the time.
-inline int vector_bytes() { return SPGRAD_ONE_WIDTH; }
-
-template <class F>
-void for_width(const F& f) {
-  f.template operator()<SPGRAD_ONE_WIDTH>();
-}
 template <int kBytes, class F>
 void with_registers(const F& f) {
   f.template operator()<kBytes>();
 }
-#elif SPGRAD_WIDE
+#else
 template <class F>
 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c,popcnt,bmi,bmi2"),
                flatten)) void run_avx512(const F& f) {
@@ -75,6 +81,31 @@ template <class F>
 __attribute__((target("avx2,fma,f16c,popcnt,bmi,bmi2"), flatten)) void run_avx2(const F& f) {
   f.template operator()<32>();
 }
+
+// Calls f.operator()<kBytes>(), a function of its own that is compiled for registers of kBytes.
+template <int kBytes, class F>
+void with_registers(const F& f) {
+  if constexpr (kBytes == 64) {
+    run_avx512(f);
+  } else if constexpr (kBytes == 32) {
+    run_avx2(f);
+  } else {
+    f.template operator()<16>();
+  }
+}
+#endif
+
+// SPGRAD_EACH_WIDTH(of) expands the macro `of` for each width that there is code for.
+#ifdef SPGRAD_REGISTERS
+#define SPGRAD_EACH_WIDTH(of) of(SPGRAD_REGISTERS)
+inline int vector_bytes() { return SPGRAD_REGISTERS; }
+
+template <class F>
+void for_width(const F& f) {
+  f.template operator()<SPGRAD_REGISTERS>();
+}
+#else
+#define SPGRAD_EACH_WIDTH(of) of(16) of(32) of(64)
 
 // The bytes of the widest vector register of this processor for which there is code.
 inline int vector_bytes() {
@@ -104,19 +135,9 @@ void for_width(const F& f) {
       return f.template operator()<16>();
   }
 }
-
-// Calls f.operator()<kBytes>(), a function of its own that is compiled for registers of kBytes.
-template <int kBytes, class F>
-void with_registers(const F& f) {
-  if constexpr (kBytes == 64) {
-    run_avx512(f);
-  } else if constexpr (kBytes == 32) {
-    run_avx2(f);
-  } else {
-    f.template operator()<16>();
-  }
-}
+#endif
 #else
+#define SPGRAD_EACH_WIDTH(of) of(16)
 inline int vector_bytes() { return 16; }
 
 template <class F>

@@ -49,23 +49,23 @@ SPGRAD_CLONES int64_t merge_between(const Operand<index_t, T>& a, const Operand<
       q = cut.q;
     }
   };
-  for (int64_t i = from.line; i < to.line;) {
-    const bool whole = p == ptr_a[i] && q == ptr_b[i];
-    int64_t end = whole ? batch.end_of(i, to.line) : i;
+  for (int64_t i = from.line;;) {
+    const bool whole = i < to.line && p == ptr_a[i] && q == ptr_b[i];
+    const int64_t end = whole ? batch.end_of(i, to.line) : i;
     const int64_t count = end > i ? batch.merge_lines(i, end, next, ptr) : -1;
     if (count >= 0) {
       next += count;
       p = ptr_a[end];
       q = ptr_b[end];
-    } else {
-      end = i + 1;
-      part_of_line(ptr_a[end], ptr_b[end]);
-      ptr[end] = static_cast<index_t>(next);
+      i = end;
+      continue;
     }
-    i = end;
+    // one line, or what `from` and `to` leave of it
+    const bool rest = i == to.line;
+    part_of_line(rest ? to.p : ptr_a[i + 1], rest ? to.q : ptr_b[i + 1]);
+    if (rest) return next;
+    ptr[++i] = static_cast<index_t>(next);
   }
-  part_of_line(to.p, to.q);
-  return next;
 }
 
 // Whether both operands are the same pattern, which is then also the result.

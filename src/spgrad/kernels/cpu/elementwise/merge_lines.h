@@ -65,10 +65,9 @@ class Batch {
       return by_branches(number, {of_a + line, of_b + line, end - line, ptr + line}, before);
     }
     if (few) {
-      const Made<index_t, T> made{idx_, kept_a_, kept_b_}, turned{idx_, kept_b_, kept_a_};
-      const int64_t count =
-          few_b ? Insert::merge(a_.source, b_.source, made, line, end, before, ptr)
-                : Insert::merge(b_.source, a_.source, turned, line, end, before, ptr);
+      const Source &many = few_b ? a_.source : b_.source, &other = few_b ? b_.source : a_.source;
+      const Made<index_t, T> made{idx_, few_b ? kept_a_ : kept_b_, few_b ? kept_b_ : kept_a_};
+      const int64_t count = Insert::merge(many, other, made, line, end, before, ptr);
       taker_.take(before, count, {idx_, kept_a_, kept_b_});
       return count;
     }

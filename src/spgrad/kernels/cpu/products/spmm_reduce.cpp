@@ -97,8 +97,8 @@ struct ReduceBackward {
 
   SPGRAD_INLINE int64_t value(int64_t p) const { return perm == nullptr ? p : int64_t{perm[p]}; }
 
-  // Not fused with the addition to a sum: the columns that are in vectors depend on the number
-  // of threads.
+  // Not fused with the addition to a sum: one thread has another function than several, and other
+  // columns in vectors, and a compiler may fuse in one of them and not in the other.
   SPGRAD_INLINE static Sum product(Sum a, Sum b) {
     Sum made = a * b;
     if constexpr (!std::is_integral_v<scalar_t>) keep_rounded(made);
@@ -142,7 +142,7 @@ struct ReduceBackward {
         if (p < 0) continue;
         const int64_t at = int64_t{idx[p]} * n + j, v = value(p);
         const Sum cotangent = widen(g[i * n + j]);
-        if constexpr (kValues) of_values[v] += cotangent * widen(x[at]);
+        if constexpr (kValues) of_values[v] += product(cotangent, widen(x[at]));
         if constexpr (kX) of_x[at] += product(cotangent, widen(val[v]));
       }
     }
@@ -166,7 +166,9 @@ struct ReduceBackward {
       load<kLanes>(g + i * n + j, cotangent);
       if constexpr (kValues) {
         load<kLanes>(x + at + j, other);
-        total += chosen ? cotangent * other : Lanes<scalar_t, kLanes>{};
+        Lanes<scalar_t, kLanes> term = cotangent * other;
+        keep_rounded(term);
+        total += chosen ? term : Lanes<scalar_t, kLanes>{};
       }
       if constexpr (kX) {
         Lanes<Sum, kLanes> sum;
@@ -181,7 +183,7 @@ struct ReduceBackward {
     for (int l = 0; l < kLanes; ++l) sum += total[l];
     for (; j < last; ++j) {
       if (arg[i * n + j] != p) continue;
-      if constexpr (kValues) sum += widen(g[i * n + j]) * widen(x[at + j]);
+      if constexpr (kValues) sum += product(widen(g[i * n + j]), widen(x[at + j]));
       if constexpr (kX) of_x[at + j] += product(widen(g[i * n + j]), weight);
     }
     if constexpr (kValues) of_values[v] = sum;

@@ -241,20 +241,22 @@ SPGRAD_INLINE int64_t substitute_vectors(const Triangular<index_t, scalar_t> a, 
 }
 
 // Columns [column, stop), two or more, in blocks of kParts vectors while enough columns are left,
-// then of fewer.
+// then of fewer, then in narrower vectors. The last block of several vectors, or of the narrowest
+// one, may end before its last vector does.
 template <int kElements, int kParts, class index_t, class scalar_t>
 int64_t substitute_blocks(const Triangular<index_t, scalar_t>& a, int64_t column, int64_t stop) {
+  constexpr bool kNarrowest = kElements <= 2;
+  constexpr int64_t kLeast =
+      kParts > 1 || kNarrowest ? (kParts - 1) * kElements + 1 : int64_t{kElements};
   int64_t failed = -1;
-  if constexpr (kElements > 2) {
-    if (stop - column < kElements) {
-      return substitute_blocks<kElements / 2, 2>(a, column, stop);
-    }
-  }
-  for (; stop - column > (kParts - 1) * kElements; column += kParts * kElements) {
+  for (; stop - column >= kLeast; column += kParts * kElements) {
     failed = substitute_vectors<kElements, kParts>(a, column, stop);
   }
+  if (column >= stop) return failed;
   if constexpr (kParts > 1) {
-    if (column < stop) failed = substitute_blocks<kElements, kParts / 2>(a, column, stop);
+    failed = substitute_blocks<kElements, kParts / 2>(a, column, stop);
+  } else if constexpr (!kNarrowest) {
+    failed = substitute_blocks<kElements / 2, 2>(a, column, stop);
   }
   return failed;
 }

@@ -59,28 +59,6 @@ SPGRAD_INLINE void small_dots(const SmallProducts<T>& a) {
   dots_from<kElements, 8>(a, 0);
 }
 
-// SmallProducts with one column. If W is stored column by column, a vector holds consecutive
-// elements of a column of W: W is then the second factor of a product with one row. This is
-// possible for products whose rows of `out` are contiguous.
-template <int kBytes, class T>
-SPGRAD_INLINE void add_to_column(const SmallProducts<T>& a, Factors<T>* swapped) {
-  constexpr int kElements = kFull<T, kBytes>;
-  if (!a.turned) return small_dots<kElements>(a);
-  for (int64_t p = 0; p < a.count; ++p) swapped[p] = {a.factors[p].x, a.factors[p].w};
-  small_products<kElements, 4, false>(SmallProducts<T>{
-      .factors = swapped,
-      .count = a.count,
-      .rows = 1,
-      .inner = a.inner,
-      .columns = a.rows,
-      .w_step = a.inner,
-      .turned = false,
-      .x_step = a.w_step,
-      .out = a.out,
-      .out_step = a.rows,
-  });
-}
-
 // Blocks of kSide x kSide elements of g x^T. The rows of an operand are `turned`: a block of kSide
 // rows is stored as the first elements of all rows, then the second elements, and so on. A vector
 // of kElements then holds several columns of the block; `padded` is the number of columns,

@@ -155,10 +155,13 @@ SPGRAD_INLINE void small_products(const SmallProducts<T>& a) {
   small_rows<kElements, 8, kMost, kTurned>(a, 0);
 }
 
+// SmallProducts in registers of kBytes, for float and double; compiled once, in small_products.cpp.
 template <int kBytes, class T>
-SPGRAD_INLINE void add_small_products(const SmallProducts<T>& a) {
-  constexpr int kElements = kFull<T, kBytes>;
-  a.turned ? small_products<kElements, 4, true>(a) : small_products<kElements, 4, false>(a);
-}
+void add_small_products(const SmallProducts<T>& a);
+
+// The same with one column; `swapped` has room for the factors. W stored column by column is
+// multiplied only where rows of `out` are contiguous.
+template <int kBytes, class T>
+void add_to_column(const SmallProducts<T>& a, Factors<T>* swapped);
 
 }  // namespace spgrad
