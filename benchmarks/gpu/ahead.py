@@ -147,10 +147,21 @@ def taken(launch: Launch, target: str, dtype: torch.dtype, columns: int) -> Take
 def calls(
     dtype: torch.dtype, index: torch.dtype, n: int, block: int = 16
 ) -> dict[str, tuple[Any, ...]]:
-    """{kernel: operands} with rows of n columns; nothing reads the data.
+    """{kernel: operands} with rows of n columns, on the meta device: there is no data to read.
 
     Without products of blocks for float64, which no Triton kernel has.
     """
+    with torch.device("meta"):
+        found = _operands(dtype, index, n, block)
+    if dtype == torch.float64:
+        return {name: args for name, args in found.items() if not name.startswith("block")}
+    return found
+
+
+def _operands(
+    dtype: torch.dtype, index: torch.dtype, n: int, block: int
+) -> dict[str, tuple[Any, ...]]:
+    """What `calls` gives, on the default device."""
     m, nse, heads = _ROWS, _ENTRIES, _HEADS
     ptr, idx, perm = (torch.empty(size, dtype=index) for size in (m + 1, nse, nse))
     val, rows = torch.empty(nse, dtype=dtype), torch.empty(m, n, dtype=dtype)
@@ -167,7 +178,7 @@ def calls(
     of_results = features, features, sums, sums, features, sums
     of_blocks = torch.empty(block**2 * nse, dtype=dtype)
     tall = torch.empty(block * m, n, dtype=dtype)
-    found = {
+    return {
         "spmm": (*view, val, rows),
         "sddmm": (*view, rows, rows),
         "spmm_sddmm": (*view, val, rows, rows),
@@ -182,9 +193,6 @@ def calls(
         "block_spmm": (*view, of_blocks, tall, block, block, True),
         "block_sddmm": (*view, tall, tall, block, block, True),
     }
-    if dtype == torch.float64:
-        return {name: args for name, args in found.items() if not name.startswith("block")}
-    return found
 
 
 def launches(name: str, args: tuple[Any, ...]) -> list[Launch]:

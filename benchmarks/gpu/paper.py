@@ -68,7 +68,7 @@ class Paper(NamedTuple):
 
 
 class _Empty:
-    """Makes operands of a dtype, by name."""
+    """Makes operands of a dtype on the default device, by name."""
 
     def __init__(self, dtype: torch.dtype, columns: int, blocked: bool) -> None:
         lines, entries = ROWS, ENTRIES
@@ -150,7 +150,8 @@ class Fits(NamedTuple):
 def fits(name: str, machine: Machine, dtype: torch.dtype, columns: int) -> Fits:
     """What the kernels of a call take when they are compiled for the machine."""
     paper = KERNELS[name]
-    args = paper.operands(_Empty(dtype, columns, paper.blocked), columns)
+    with torch.device("meta"):  # there is no data to read
+        args = paper.operands(_Empty(dtype, columns, paper.blocked), columns)
     found = [
         ahead.taken(launch, machine.target, dtype, columns) for launch in ahead.launches(name, args)
     ]
