@@ -1,5 +1,6 @@
 """What makes the host wait for a device, counted on a machine that may have none."""
 
+import importlib
 import traceback
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -10,11 +11,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 import spgrad
-from spgrad.kernels import NATIVE, REFERENCES
+from spgrad.kernels import LAUNCHED, NATIVE, REFERENCES
 from spgrad.kernels.native.common.torch_csr import csr
 from spgrad.kernels.native.solves import triangular
+from spgrad.kernels.triton import MODULES
 from spgrad.lowering import align
+from spgrad.lowering.products import spmm
 from spgrad.ops.products import spgemm
+from spgrad.ops.products.graphs import additive_attention
 
 READ = {
     "_local_scalar_dense",
@@ -44,19 +48,23 @@ csr(_EMPTY, _EMPTY[:0], torch.zeros(0), 0)  # what a process does once is done
 
 
 @contextmanager
-def waits():
+def waits(backend="native"):
     """A list of what would wait for a device, if the tensors were on one, and of where.
 
     What is made on the CPU counts, because a copy of it to a device does not fit into a CUDA graph,
     except where the code says that it is for the CPU, and computes there alone.
 
     Every kernel runs on the backend that answers on CUDA where Triton is not there: the native one,
-    or its reference. Products of two sparse matrices keep pairs, patterns are joined, and nobody
+    or its reference. With "triton" the host's part of Triton kernels runs, and no kernel: results
+    have any numbers. Products of two sparse matrices keep pairs, patterns are joined, and nobody
     looks for rows that MKL would fail on, as on CUDA. Backward passes are counted too: on the CPU,
     the calling thread runs them.
     """
-    mode = _Waits()
+    mode = _Waits(_launched() if backend == "triton" else {})
     with ExitStack() as stack:
+        if backend == "triton":
+            for patch in _on_triton():
+                stack.enter_context(patch)
         for name in MADE:
             stack.enter_context(mock.patch.object(torch, name, mode.making(name)))
         stack.enter_context(mock.patch.object(spgemm, "lists_pairs", return_value=True))
@@ -69,10 +77,27 @@ def waits():
         yield mode.found
 
 
+def _launched():
+    """Kernel name -> what launches its Triton kernels."""
+    for module in set(MODULES.values()):
+        importlib.import_module(module)
+    return LAUNCHED
+
+
+def _on_triton():
+    """Patches by which operations choose as where Triton answers, and no kernel is interpreted."""
+    interpreter = importlib.import_module("triton.runtime.interpreter")
+    yield mock.patch.object(interpreter.InterpretedFunction, "run")
+    yield mock.patch.object(additive_attention, "_by_triton", return_value=True)
+    yield mock.patch.object(
+        spmm, "uses_blocks", lambda pattern, x, **_: pattern.blocksize is not None
+    )
+
+
 class _Waits(TorchDispatchMode):
-    def __init__(self):
+    def __init__(self, launched):
         super().__init__()
-        self.found = []
+        self.found, self.launched = [], launched
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -81,7 +106,8 @@ class _Waits(TorchDispatchMode):
         name = function.overloadpacket.__name__
         if function.namespace == "spgrad":
             with self:
-                return NATIVE.get(name, REFERENCES[name])(*args, **kwargs)
+                kernel = self.launched.get(name) or NATIVE.get(name, REFERENCES[name])
+                return kernel(*args, **kwargs)
         given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         hosted = bool(given) and all(map(_hosted, given))
         if not hosted and _waits(name, function, args, kwargs):
@@ -145,6 +171,8 @@ def _waits(name, function, args, kwargs):
         return function._overloadname == "Tensor" and kwargs.get("output_size") is None
     if name == "segment_reduce":  # it looks at its lengths
         return not kwargs.get("unsafe", False)
+    if name == "copy_":  # to the host; the host asks an event whether a copy is done
+        return _hosted(args[0]) and not (kwargs.get("non_blocking") or args[2:] == (True,))
     if name == "_to_copy":  # autocast, and derivatives of conversions, name the device they are on
         converts = kwargs.get("dtype") not in (None, args[0].dtype)
         return kwargs.get("device") is not None and not converts

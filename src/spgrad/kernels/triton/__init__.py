@@ -2,9 +2,9 @@
 
 A kernel has the file name of its reference, the contract that it is tested against: in Triton's
 interpreter, and on GPUs where there are any. No kernel adds to memory that another program adds to,
-so results do not depend on how a device schedules programs. The host reads one number of a pattern
-from the device, in its second use. What has no Triton kernel, and what these do not take, the
-native backend answers.
+so results do not depend on how a device schedules programs. The host waits for no number: the
+length of a pattern's longest line is copied to it while it goes on. What has no Triton kernel, and
+what these do not take, the native backend answers.
 
 Nothing here is imported before a kernel is first used, and `import spgrad` does not import Triton.
 """

@@ -14,7 +14,14 @@ from spgrad.kernels.triton.common.lines import LONG
 SERVED = {torch.float32, torch.float64, torch.float16, torch.bfloat16}
 """Dtypes that the kernels take; sums of the last two are formed in float32."""
 _LONGEST = WeakIdKeyDictionary()
-"""Pointers that are in use -> most entries of a line, or None if they were used once."""
+"""Pointers that are in use -> most entries of a line, or the `_Copy` that brings this number."""
+
+
+class _Copy(NamedTuple):
+    """A number on the host: there once the event is done, or now if there is no event."""
+
+    number: Tensor
+    event: torch.cuda.Event | None
 
 
 class Tile(NamedTuple):
@@ -62,19 +69,45 @@ def chunks(ptr: Tensor, nse: int, size: int | None = None) -> int:
 def _longest_line(ptr: Tensor) -> int | None:
     """Most entries of a line, or None while the host does not know it.
 
-    The host reads the number from the device when these pointers are used the second time, and
-    keeps it as long as they live. So a pattern that is used once makes the host wait for nothing,
-    and neither does one in a CUDA graph.
+    In the first use of these pointers the device begins to copy the number to the host, which does
+    not wait for it: later uses look whether it is there. It is kept as long as the pointers live.
+    While a CUDA graph is captured nothing is copied, and no event is asked.
     """
     if ptr.is_meta:
         return None
-    if ptr not in _LONGEST:
-        _LONGEST[ptr] = None
+    found = _LONGEST.get(ptr)
+    if isinstance(found, int):
+        return found
+    if _captured(ptr):
         return None
-    known = _LONGEST[ptr]
-    if known is None and not (ptr.is_cuda and torch.cuda.is_current_stream_capturing()):
-        known = _LONGEST[ptr] = int(ptr.diff().max())
+    if found is None:
+        _LONGEST[ptr] = _copy_longest(ptr)
+        return None
+    if found.event is not None and not found.event.query():
+        return None
+    known = _LONGEST[ptr] = int(found.number)
     return known
+
+
+def _captured(ptr: Tensor) -> bool:
+    """Whether a CUDA graph is captured, in which nothing may be asked of the device."""
+    return ptr.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _copy_longest(ptr: Tensor) -> _Copy:
+    """Lets the device copy the most entries of a line into memory of the host."""
+    number = torch.empty((), dtype=ptr.dtype, device="cpu", pin_memory=ptr.is_cuda)
+    number.copy_(ptr.diff().max(), non_blocking=True)
+    return _Copy(number, _record_event(ptr))
+
+
+def _record_event(ptr: Tensor) -> torch.cuda.Event | None:
+    """An event that is done when the device has done what was asked of it so far."""
+    if not ptr.is_cuda:
+        return None
+    event = torch.cuda.Event()
+    event.record()
+    return event
 
 
 def part_programs(ptr: Tensor, nse: int, lines: int) -> int:
