@@ -321,7 +321,8 @@ def choices(A: SparseTensor) -> Iterator[tuple[str, str]]:
         prefetched = "prefetched twice" if twice else "prefetched"
         how = ["copied into tiles"] * bool(tiled) + [prefetched] * bool(ahead)
         how += ["copied side by side"] * bool(staged)
-        how += ["read by blocks of columns"] * bool(by_blocks and n * x.element_size() > 512)
+        how += ["read by blocks of columns"] * (by_blocks == 1 and n * x.element_size() > 512)
+        how += ["read to their end"] * (by_blocks == 2)
         chosen = (" and ".join(how) or "read in place") + ", entries prefetched" * bool(fetched)
         yield "", f"n = {n:3}  x of {_bytes(total):>7}, {why}: {chosen}"
 

@@ -63,6 +63,7 @@ struct Spmm {
 struct Known {
   bool in_order = false;    // perm is null
   bool prefetched = false;  // rows of x are prefetched
+  bool by_pairs = false;    // see Traffic
   bool nothing = false;     // neither is known: the loop checks both for each entry
 
   template <class index_t, class scalar_t>
@@ -73,6 +74,7 @@ struct Known {
 inline constexpr Known kNothing{.nothing = true};
 inline constexpr Known kInOrder{.in_order = true};
 inline constexpr Known kInOrderPrefetched{.in_order = true, .prefetched = true};
+inline constexpr Known kInOrderByPairs{.in_order = true, .prefetched = true, .by_pairs = true};
 
 // A vector of sums of products, with one weight for all lanes.
 template <class T, int kElements>
@@ -125,11 +127,16 @@ SPGRAD_INLINE void spmm_columns(const Spmm<index_t, scalar_t> a, int64_t first, 
   const int64_t n = a.n;
   const int64_t final = std::min<int64_t>((kParts - 1) * kElements, n - kElements - column);
   const auto offset = [&](int part) { return part < kParts - 1 ? part * kElements : final; };
-  const Distance ahead = distance_of<scalar_t>(a.traffic.ahead, kParts * kElements);
+  Distance ahead = distance_of<scalar_t>(a.traffic.ahead, kParts * kElements);
+  const int64_t far = ahead.far;
+  if (kKnown.by_pairs) ahead.far = 0;
   for (int64_t i = first; i < last; ++i) {
     Sums<scalar_t, kElements> sums[kSets][kParts];
     const auto add = [&](int64_t p, int set) {
       if (kKnown.prefetches(a)) prefetch_row(a, p, ahead, column, kParts * kElements);
+      if (kKnown.by_pairs && column == 0) {
+        prefetch_lines<true>(a.row(std::min(p + far, a.nse - 1)), n);
+      }
       const scalar_t* row = a.row(p) + column;
       const accumulate_t<scalar_t> weight = a.template weight<kBytes, kKnown.in_order>(p);
 #pragma GCC unroll 8
@@ -206,7 +213,8 @@ SPGRAD_INLINE void spmm_matrix(const Spmm<index_t, scalar_t>& a, int64_t first, 
     if (a.n < kElements) return spmm_narrow<kElements / 2, kKnown>(a, first, last);
   }
   constexpr int kParts = kWidest<scalar_t>;
-  const bool whole = a.n - column <= kParts * kElements || a.traffic.by_blocks;
+  const bool by_blocks = a.traffic.by_blocks && !kKnown.by_pairs;
+  const bool whole = a.n - column <= kParts * kElements || by_blocks;
   for (int64_t end; first < last; first = end) {
     end = whole ? last : end_of_batch(a.ptr, first, last, kEntriesAtOnce);
     spmm_blocks<kElements, kParts, kKnown>(a, first, end, column);
@@ -223,6 +231,9 @@ SPGRAD_INLINE void spmm_rows(const Spmm<index_t, scalar_t>& a, int64_t first, in
   if (a.n == 1) return spmv_by_entries<kBytes>(a, first, last);
   if constexpr (std::is_floating_point_v<scalar_t> && kBytes > 16) {
     if (a.perm == nullptr) {
+      if (a.traffic.by_pairs) {
+        return spmm_matrix<kElements, kInOrderByPairs>(a, first, last, column);
+      }
       return a.traffic.ahead ? spmm_matrix<kElements, kInOrderPrefetched>(a, first, last, column)
                              : spmm_matrix<kElements, kInOrder>(a, first, last, column);
     }
