@@ -121,3 +121,22 @@ def test_numbers_inside_of_arguments_become_numbers_of_python():
             for _ in range(depth):
                 found = found["k"] if isinstance(found, dict) else found[0]
             assert (type(found) is int) is known
+
+
+OPERATORS = ["add", "sub", "mul", "truediv", "mod", "lt", "le", "gt", "ge"]
+
+
+@pytest.mark.parametrize("other", [[1.0, 2.0, 3.0], (1.0, 2.0, 3.0)], ids=["list", "tuple"])
+@pytest.mark.parametrize(
+    ("name", "turned"), [*((name, False) for name in OPERATORS), ("add", True), ("mul", True)]
+)
+def test_an_operator_says_what_it_takes_in_place_of_a_list(name, turned, other):
+    A = spgrad.eye(3)
+    operands = (other, A) if turned else (A, other)
+    with pytest.raises(TypeError, match=rf"`other` is a {type(other).__name__}; a tensor or"):
+        getattr(operator, name)(*operands)
+
+
+def test_a_tensor_is_unequal_to_a_list():
+    assert spgrad.eye(3) != [1.0]
+    assert (spgrad.eye(3) == [1.0]) is False

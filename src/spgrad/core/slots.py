@@ -137,12 +137,19 @@ def _method(func: Any) -> Callable[..., Any]:
 
 
 def _operator(name: str, func: Any) -> Callable[[torch.Tensor, Any], Any]:
-    """The method of an operator that takes arrays of NumPy and SciPy, as `func` does."""
+    """The method of an operator that takes arrays of NumPy and SciPy, as `func` does.
+
+    `func` says what it takes of a list or a tuple, too. Python would say something else: torch's
+    operators leave these operands to it. As in torch, a tensor is unequal to a list.
+    """
+    refused = () if name == "__ne__" else (list, tuple)
     plain = getattr(torch.Tensor, name)
 
     def run(self: torch.Tensor, other: Any) -> Any:
         # the most frequent kinds first
-        if isinstance(other, (torch.Tensor, int, float)) or not _is_of_numpy_or_scipy(other):
+        if isinstance(other, (torch.Tensor, int, float)):
+            return plain(self, other)
+        if not _is_of_numpy_or_scipy(other) and not isinstance(other, refused):
             return plain(self, other)
         if "mul" in name and type(other).__name__.endswith("_matrix"):
             raise two_products(other)
@@ -163,7 +170,9 @@ _OPERATORS = {
     "__mul__": torch.mul,
     "__rmul__": torch.Tensor.__rmul__,
     "__truediv__": torch.div,
+    "__floordiv__": torch.floor_divide,
     "__mod__": torch.remainder,
+    "__pow__": torch.pow,
     "__ne__": torch.ne,
     "__lt__": torch.lt,
     "__le__": torch.le,
