@@ -31,7 +31,7 @@ build/cpu/build.ninja: $(DEPS)
 	cmake -S . -B build/cpu -G Ninja -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python --log-level=WARNING \
 	  -DSPGRAD_THIS_PROCESSOR=ON
 	touch $@
-	@echo "Compiling the kernels takes about six minutes on one core; only errors are shown."
+	@echo "Compiling the kernels takes about seven minutes on one core; only errors are shown."
 
 # Ninja knows which files a kernel depends on, so it is always asked; it answers at once.
 ifdef SPGRAD_NO_EXT
