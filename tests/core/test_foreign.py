@@ -123,7 +123,7 @@ def test_numbers_inside_of_arguments_become_numbers_of_python():
             assert (type(found) is int) is known
 
 
-OPERATORS = ["add", "sub", "mul", "truediv", "mod", "lt", "le", "gt", "ge"]
+OPERATORS = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lt", "le", "gt", "ge"]
 
 
 @pytest.mark.parametrize("other", [[1.0, 2.0, 3.0], (1.0, 2.0, 3.0)], ids=["list", "tuple"])
@@ -133,7 +133,9 @@ OPERATORS = ["add", "sub", "mul", "truediv", "mod", "lt", "le", "gt", "ge"]
 def test_an_operator_says_what_it_takes_in_place_of_a_list(name, turned, other):
     A = spgrad.eye(3)
     operands = (other, A) if turned else (A, other)
-    with pytest.raises(TypeError, match=rf"`other` is a {type(other).__name__}; a tensor or"):
+    with pytest.raises(
+        TypeError, match=rf"`(other|exponent)` is a {type(other).__name__}; a tensor or"
+    ):
         getattr(operator, name)(*operands)
 
 
