@@ -25,7 +25,7 @@ def processor_flags(cpuinfo: Path = _CPUINFO) -> frozenset[str]:
 def _fields(cpuinfo: Path, name: str) -> str:
     """The text after the colon in the first line of this name; empty without such a line."""
     try:
-        with cpuinfo.open() as lines:  # Linux makes them as they are read, some for each core
+        with cpuinfo.open() as lines:  # Linux writes the lines of a core when they are read
             found = (re.match(rf"(?:{name})\s*:(.*)", line) for line in lines)
             return next((match[1].strip() for match in found if match), "")
     except OSError:

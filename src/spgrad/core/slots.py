@@ -179,7 +179,8 @@ _OPERATORS = {
     "__gt__": torch.gt,
     "__ge__": torch.ge,
 }
-"""Operators that torch leaves to arrays, which refuse them -> the function that takes arrays."""
+"""Operators -> the function that takes arrays, and says that it takes no list. torch leaves most of
+them to arrays, which refuse them."""
 
 
 class Shown:

@@ -7,7 +7,6 @@ from test_every_kernel import CALLS, INTERPRETED, NAN, VIEWS, ZOO, view
 from spgrad.kernels import LAUNCHED, REFERENCES
 
 pytestmark = [pytest.mark.usefixtures("poisoned"), NAN]
-FEWER = [v for v in VIEWS if v != ("one huge line", torch.int64)]  # takes 18 s
 CALLED = [(name, i) for name in ("block_sddmm", "block_spmm") for i in range(len(CALLS[name]))]
 
 

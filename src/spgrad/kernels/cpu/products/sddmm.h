@@ -268,24 +268,11 @@ void sddmm_narrow(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last
   sddmm_dots<kElements, 0>(a, first, last);
 }
 
-// Fewer columns than a vector holds, one entry at a time; for integers, to compile less code.
-template <class index_t, class scalar_t>
-void sddmm_by_entries(const Sddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
-  for (int64_t i = first; i < last; ++i) {
-    const scalar_t* const g = a.g + i * a.step;
-    for (int64_t p = a.ptr[i], end = a.ptr[i + 1]; p < end; ++p) {
-      const scalar_t* const x = a.row(p);
-      accumulate_t<scalar_t> sum{};
-      for (int64_t j = 0; j < a.n; ++j) sum += widen(g[j]) * widen(x[j]);
-      a.at(p) = narrow<scalar_t>(sum);
-    }
-  }
-}
-
-// Two columns or more of floating-point numbers.
+// Rows [first, last) of the view.
 template <int kBytes, class index_t, class scalar_t>
-SPGRAD_INLINE void sddmm_columns(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+SPGRAD_INLINE void sddmm_rows(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   constexpr int kElements = kFull<scalar_t, kBytes>;
+  if (a.n == 1) return sddmm_outer<kBytes>(a, first, last);
   if constexpr (kElements > 2) {
     if (a.n < kElements) return sddmm_narrow<kElements / 2>(a, first, last);
   }
@@ -299,19 +286,6 @@ SPGRAD_INLINE void sddmm_columns(const Sddmm<index_t, scalar_t>& a, int64_t firs
     }
   }
   sddmm_dots<kElements, 0>(a, first, last);
-}
-
-// Rows [first, last) of the view.
-template <int kBytes, class index_t, class scalar_t>
-SPGRAD_INLINE void sddmm_rows(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
-  if (a.n == 1) return sddmm_outer<kBytes>(a, first, last);
-  if constexpr (!std::is_integral_v<scalar_t>) {
-    sddmm_columns<kBytes>(a, first, last);
-  } else if (a.n < kFull<scalar_t, kBytes>) {
-    sddmm_by_entries(a, first, last);
-  } else {
-    sddmm_dots<kFull<scalar_t, kBytes>, 0, false>(a, first, last);
-  }
 }
 
 // sddmm_rows for the widest vectors of this processor; compiled once, in matmul.cpp.
