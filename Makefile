@@ -9,6 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq --progress-bar off
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4
+DEMO_DEPS := .venv/.demo
 DEPS := .venv/.dependencies
 INSTALLED := .venv/.installed
 CPP := $(addprefix src/spgrad/kernels/cpu/,*/*.cpp */*.h */*/*.cpp */*/*.h) packaging/*.cpp
@@ -16,18 +17,23 @@ CPP := $(addprefix src/spgrad/kernels/cpu/,*/*.cpp */*.h */*/*.cpp */*/*.h) pack
 .PHONY: demo test reference docs coverage fuzz fuzz-files mutants lint lint-python lint-types lint-cpp format bench bench-peers test-gpu bench-gpu sanitize coverage-cpp kernels wheel wheel-pure sdist test-wheels check-arm check-clang clean
 .DEFAULT_GOAL := kernels
 
-$(DEPS): requirements/dev.txt
+# The demo needs fewer packages than development, so it begins sooner.
+$(DEMO_DEPS): requirements/demo.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) -r requirements/dev.txt
+	$(PIP) -r $<
+	touch $@
+
+$(DEPS): requirements/dev.txt $(DEMO_DEPS)
+	$(PIP) -r $<
 	touch $@
 
 # The editable install is the pure one: CMake puts the library into the source tree.
-$(INSTALLED): pyproject.toml $(DEPS)
+$(INSTALLED): pyproject.toml $(DEMO_DEPS)
 	SPGRAD_NO_EXT=1 $(PIP) --no-deps --no-build-isolation --editable .
 	touch $@
 
 # For this processor alone, which takes half as long; wheels are for every processor.
-build/cpu/build.ninja: $(DEPS)
+build/cpu/build.ninja: $(DEMO_DEPS)
 	cmake -S . -B build/cpu -G Ninja -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python --log-level=WARNING \
 	  -DSPGRAD_THIS_PROCESSOR=ON
 	touch $@
@@ -44,7 +50,7 @@ endif
 demo: kernels
 	$(BIN)/python -m spgrad demo
 
-test: kernels
+test: kernels $(DEPS)
 	$(PYTEST) --durations=20 --durations-min=10
 
 # Without the compiled library; needs no compiler. Operations run on torch's own sparse kernels where
@@ -56,7 +62,7 @@ ON_REFERENCES := $(wildcard tests/core/test_construct*.py tests/core/test_tensor
   ops/products/test_algebra.py ops/products/test_product_refusals.py \
   torch_protocol/test_modules.py torch_protocol/test_repr.py \
   $(addprefix support/test_support.py::,test_value_layout_and_gradient test_matmul_on_the_zoo))
-reference: $(INSTALLED)
+reference: $(INSTALLED) $(DEPS)
 	SPGRAD_NO_EXT=1 $(PYTEST) $(ON_REFERENCES)
 
 # The site, in build/docs. The build runs the notebooks and keeps their outputs in build/docs-cache.
@@ -73,24 +79,24 @@ SEED ?= 0
 # Random programs against dense torch: `make fuzz N=100000 SEED=7`. Programs that fail are shrunk and
 # printed. tests/support/test_program_fuzz.py runs some thousand programs of seed 0.
 fuzz: N ?= 10000
-fuzz: kernels
+fuzz: kernels $(DEPS)
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(N) --seed $(SEED)
 
 # Loads N mutated files of each format that spgrad.io reads; files that crash or hang go to
 # build/fuzz-files.
 fuzz-files: N ?= 1000
-fuzz-files: kernels
+fuzz-files: kernels $(DEPS)
 	$(BIN)/python tests/io/fuzz_files.py --n $(N) --seed $(SEED) --keep build/fuzz-files
 
 # Which lines of Python the suite executes, and which tests execute each line, in build/coverage.
-coverage: kernels
+coverage: kernels $(DEPS)
 	$(BIN)/python -m mutants.reach
 	$(PYTEST) --cov --cov-config=mutants/coverage.ini --cov-context=test \
 	  --cov-report=term-missing:skip-covered --cov-fail-under=98
 
 # Makes N random changes of the Python code, and prints those that no test notices.
 mutants: N ?= 200
-mutants: kernels
+mutants: kernels $(DEPS)
 	test -f build/coverage/data || $(MAKE) coverage
 	$(BIN)/python -m mutants -n $(N) --seed $(SEED)
 
@@ -111,7 +117,7 @@ format: $(DEPS)
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(wildcard $(CPP))
 
-bench: kernels
+bench: kernels $(DEPS)
 	$(BIN)/python -m benchmarks
 
 # Installs the libraries that are compared besides torch and SciPy.
@@ -122,13 +128,13 @@ bench-peers: $(DEPS)
 ON_GPU := $(BIN)/python -m pytest -n 4 -p on_gpu -W ignore
 test-gpu: export PYTHONPATH := tests
 test-gpu: export TRITON_INTERPRET := 0
-test-gpu: kernels
+test-gpu: kernels $(DEPS)
 	SPGRAD_TEST_CHUNK=8 $(ON_GPU) $(wildcard tests/kernels/triton/test_*_launched.py)
 	SPGRAD_TEST_GPU=operands $(ON_GPU) tests/support/test_zoo.py
 	$(ON_GPU) tests/torch_protocol/devices/test_on_a_gpu.py
 
 # Measures the Triton kernels on a GPU. Needs a torch with CUDA in .venv; without a GPU it says so.
-bench-gpu: kernels
+bench-gpu: kernels $(DEPS)
 	$(BIN)/python -m benchmarks.gpu
 
 # A library of its own beside a copy of the Python files; -S keeps the editable install out of
@@ -147,7 +153,7 @@ define COPY
 endef
 
 sanitize: WIDTH ?= 32
-sanitize: $(INSTALLED)
+sanitize: $(INSTALLED) $(DEPS)
 	$(call COPY,sanitize-$(WIDTH),SANITIZE,-DSPGRAD_WIDTH=$(WIDTH))
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	  LD_PRELOAD="$$($${CXX:-c++} -print-file-name=libasan.so) $$($${CXX:-c++} -print-file-name=libstdc++.so)" \
@@ -156,7 +162,7 @@ sanitize: $(INSTALLED)
 # How many lines of the kernels the suite runs, and which it does not run. The suite runs in one
 # process, because the workers of xdist end without writing the counts of gcov.
 COVERED ?= tests
-coverage-cpp: $(INSTALLED)
+coverage-cpp: $(INSTALLED) $(DEPS)
 	$(call COPY,coverage-cpp,COVERAGE)
 	find build/coverage-cpp -name '*.gcda' -delete
 	$(call ON_COPY,build/coverage-cpp/site) -n0 -q $(COVERED)

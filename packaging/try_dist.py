@@ -47,7 +47,7 @@ def main() -> None:
 
 def pinned() -> str:
     """The torch that development uses."""
-    found = re.search(r"^torch==\S+", (ROOT / "requirements/dev.txt").read_text(), re.MULTILINE)
+    found = re.search(r"^torch==\S+", (ROOT / "requirements/demo.txt").read_text(), re.MULTILINE)
     assert found is not None
     return found[0]
 

@@ -54,7 +54,9 @@ MODULES = {
 INTRO = """# API reference
 
 The pages list every public name with its docstring. The badges of an operation show the layouts
-that it takes, the order of its derivatives, and the version that added it.
+that it takes, the order of its derivatives, and the version that added it. A function that is not
+in the [support table](../support.md), such as one that reads a file, has the badge "gradient" if
+gradients pass through it; its docstring says which layouts it takes.
 
 ```{{toctree}}
 :maxdepth: 1
@@ -149,7 +151,8 @@ def badges(name: str, obj: Any) -> list[str]:
     row = row if row is not None and row.function is obj else None  # spgrad.linalg.solve is `solve`
     said = [f":bdg-light:`since {SINCE.get(name, FIRST)}`"]
     if row is None:
-        return [*said, ""]
+        documented = "Gradient:" in (inspect.getdoc(obj) or "")
+        return [" ".join([*([":bdg-primary:`gradient`"] if documented else []), *said]), ""]
     layouts = [f":bdg-success:`{layout}`" for layout in ALL if layout in row.layouts]
     orders = ("no gradient", "gradient, 1st order", "gradient, 1st and 2nd order")
     order = f":bdg-primary:`{orders[row.order]}`"

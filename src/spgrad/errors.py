@@ -5,7 +5,8 @@
     SpgradError
     |-- ArgumentKindError    (TypeError)            not the kind of object that is accepted
     |-- ArgumentValueError   (ValueError)           wrong shape, dtype or device
-    |   `-- ArgumentIndexError (IndexError)         an index or dimension that is not there
+    |   |-- ArgumentIndexError (IndexError)         an index or dimension that is not there
+    |   `-- MissingFileError (FileNotFoundError)    a path that leads to no file or folder
     |-- ConvergenceError     (RuntimeError)         an iteration ended before its tolerance
     |-- MissingPackageError  (ImportError)          an optional package is not installed
     |-- PivotError           (RuntimeError)         a zero or wrong pivot; also torch's LinAlgError
@@ -73,6 +74,10 @@ class ArgumentValueError(SpgradError, ValueError):
 
 class ArgumentIndexError(ArgumentValueError, IndexError):
     """An index or the number of a dimension is out of range."""
+
+
+class MissingFileError(ArgumentValueError, FileNotFoundError):
+    """A path leads to no file, or to no folder where a file is to be written."""
 
 
 class ConvergenceError(SpgradError, RuntimeError):

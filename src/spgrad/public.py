@@ -291,8 +291,8 @@ def _operands(op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             given |= given.pop(name, {})
-    if op.__name__ == "__init__":  # the object is not made yet
-        given.pop("self", None)
+    if op.__name__ == "__init__" or isinstance(given.get("self"), torch.nn.Module):
+        given.pop("self", None)  # which is not made yet, or is as long as a layer's repr
     shown = [f"{name}: {_SHORT.repr(value)}" for name, value in given.items()]
     return ", ".join([*shown[:_MOST], *(["..."] if len(shown) > _MOST else [])])
 

@@ -81,3 +81,10 @@ def test_badges_come_from_the_support_table(tool):
         function = attrgetter(name.removeprefix("spgrad."))(spgrad)
         assert "1st and 2nd order" in tool.badges(name, function)[0]
     assert tool.badges("spgrad.graph.subgraph", spgrad.graph.subgraph)[1:] == [""]
+
+
+def test_badges_outside_of_the_support_table(tool):
+    """A gradient is said where the docstring says one, and no layouts."""
+    gradient = ":bdg-primary:`gradient`"
+    assert gradient in tool.badges("spgrad.from_pyg", spgrad.from_pyg)[0]
+    assert gradient not in tool.badges("spgrad.io.load", spgrad.io.load)[0]

@@ -257,6 +257,19 @@ def test_a_gradient_is_no_hindrance(tmp_path):
 # Wrong arguments
 
 
+def test_a_file_that_is_not_there(tmp_path):
+    """FileNotFoundError, as open() raises it, and ValueError, as for other arguments."""
+    with pytest.raises(spgrad.MissingFileError, match="which is not there") as caught:
+        spgrad.io.load(tmp_path / "a.npz")
+    assert isinstance(caught.value, FileNotFoundError)
+    assert isinstance(caught.value, ValueError)
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(FileNotFoundError, match="which is a folder; a"):
+        spgrad.io.load(tmp_path / "folder.npz")
+    with pytest.raises(FileNotFoundError, match="whose folder"):
+        spgrad.io.save(spgrad.eye(2), tmp_path / "none" / "a.npz")
+
+
 def test_wrong_arguments_of_load(tmp_path):
     assert "`path` is" in refused(tmp_path / "none.npz")
     assert ".mtx.gz" in refused(tmp_path / "a.xlsx")

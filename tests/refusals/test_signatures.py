@@ -380,6 +380,12 @@ def test_an_error_of_a_constructor_does_not_show_the_unfinished_object():
     assert "called with in_channels: 0, out_channels: 2" in str(raised.value)
 
 
+def test_a_call_of_a_layer_names_its_operands_alone():
+    with pytest.raises(ValueError, match="`x` has shape") as raised:
+        spgrad.nn.SAGEConv(3, 2)(torch.ones(4, 5), spgrad.eye(4))
+    assert "\n  called with x: float32 (4, 5), A: csr" in str(raised.value)
+
+
 @pytest.mark.parametrize("number", [-1.5, 0, -2, float("-inf")])
 def test_maximum_with_a_number(number):
     dense = torch.tensor([[1.0, 0.0], [-2.0, 0.0]], dtype=torch.float64)

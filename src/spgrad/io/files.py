@@ -15,6 +15,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.errors import (
     ArgumentKindError,
     ArgumentValueError,
+    MissingFileError,
     SpgradError,
     UnsupportedError,
 )
@@ -114,8 +115,9 @@ def load(
 
     Raises:
         TypeError: An argument is of the wrong kind.
-        ValueError: The file is missing, damaged, of another kind than its suffix says, or asks for
-            more than `max_bytes`.
+        ValueError: The file is damaged, of another kind than its suffix says, or asks for more than
+            `max_bytes`.
+        FileNotFoundError: There is no such file; as all errors of arguments also a ValueError.
         NotImplementedError: `layout` is a compressed one, for a vector.
         ImportError: NumPy, or SciPy for Matrix Market, h5py for HDF5 (``spgrad[hdf5]``) or
             safetensors (``spgrad[safetensors]``), is not installed.
@@ -154,8 +156,9 @@ def load(
                 "Leave it out."
             )
     if not file.is_file():
-        raise ArgumentValueError(
-            f"`path` is {file}, which is not there; {kind.accepted} is accepted. Check the path."
+        what = "a folder" if file.is_dir() else "not there"
+        raise MissingFileError(
+            f"`path` is {file}, which is {what}; {kind.accepted} is accepted. Check the path."
         )
     checks.require_packages(kind.extra, *kind.packages)
     limit = Limit.of(file, max_bytes)
@@ -262,7 +265,8 @@ def save(A: torch.Tensor, path: str | os.PathLike[str]) -> None:
 
     Raises:
         TypeError: `A` is not sparse, or `path` is not a path.
-        ValueError: The suffix of `path` is not known, or its folder is not there.
+        ValueError: The suffix of `path` is not known.
+        FileNotFoundError: Its folder is not there.
         NotImplementedError: The kind of file can't hold `A`.
         ImportError: NumPy, SciPy, h5py or safetensors, as for `load`, is not installed.
         OSError: The file can't be written.
@@ -279,7 +283,7 @@ def save(A: torch.Tensor, path: str | os.PathLike[str]) -> None:
     kind = KINDS[suffix]
     checks.require_packages(kind.extra, *kind.packages)
     if not file.parent.is_dir():
-        raise ArgumentValueError(
+        raise MissingFileError(
             f"`path` is {file}, whose folder {file.parent} is not there; a file in an existing "
             "folder is accepted. Make the folder with os.makedirs."
         )
