@@ -49,6 +49,14 @@ def tile(nse: int, m: int, columns: int, elements: int, most: int = 128) -> Tile
     return Tile(min(max(room // entries, 1), 128), entries, width)
 
 
+def warps(count: int) -> dict[str, int | bool]:
+    """The options of a launch with so many warps a program.
+
+    Products are added without a rounding between; Triton from 3.10 on has to be asked for it.
+    """
+    return {"num_warps": count, "enable_fp_fusion": True}
+
+
 def blocks(count: int, size: int) -> int:
     """How many blocks of this size are needed for so many things."""
     return -(-count // size)

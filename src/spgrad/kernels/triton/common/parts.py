@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spgrad.kernels.triton.common.launch import blocks, power_of_two
+from spgrad.kernels.triton.common.launch import blocks, power_of_two, warps
 from spgrad.kernels.triton.common.lines import LONG, first_part, long_line
 
 MOST, TILE = 1024, 2048
@@ -48,4 +48,5 @@ def join_parts(ptr: Tensor, parts: Tensor, y: Tensor, chunk: int | None = None) 
     width = min(power_of_two(n), MOST)
     chunk = LONG.value if chunk is None else chunk
     grid = parts.shape[-2] // 2, blocks(n, width), heads
-    join_parts_kernel[grid](ptr, parts, y, m, n, C=TILE // width, N=width, CHUNK=chunk)
+    shape = {"C": TILE // width, "N": width, "CHUNK": chunk}
+    join_parts_kernel[grid](ptr, parts, y, m, n, **shape, **warps(4))

@@ -25,6 +25,7 @@ from spgrad.kernels.triton.common.launch import (
     launches,
     part_rows,
     served,
+    warps,
 )
 from spgrad.kernels.triton.common.lines import (
     LONG,
@@ -44,7 +45,7 @@ LEAST = 4
 """Columns that a tile has at least; with one it would have as many scores as elements."""
 MOST_HEADS = 65535
 """Most programs that a grid has behind its first dimension."""
-OPTIONS = {"num_warps": 1}
+OPTIONS = warps(1)
 """A warp has the whole tile, so that scores of entries are exchanged between its lanes alone."""
 NONE = tl.constexpr(float("-inf"))
 """The score of an entry that takes no part, and lse of a line without others."""
@@ -293,7 +294,9 @@ def attention(
             view, bias, q, k, v, *to, scale, m, n, nse, of_parts, d, e, *shape, **OPTIONS
         )
     if parts.shape[1]:
-        join_attention_kernel[parts.shape[1] // 2, heads](ptr, parts, lses, out, lse, m, e)
+        join_attention_kernel[parts.shape[1] // 2, heads](
+            ptr, parts, lses, out, lse, m, e, **warps(4)
+        )
     return out, lse
 
 

@@ -18,7 +18,14 @@ from torch import Tensor
 from triton import knobs
 
 from spgrad.kernels.declare import launched
-from spgrad.kernels.triton.common.launch import blocks, chunks, elsewhere, power_of_two, served
+from spgrad.kernels.triton.common.launch import (
+    blocks,
+    chunks,
+    elsewhere,
+    power_of_two,
+    served,
+    warps,
+)
 from spgrad.kernels.triton.common.lines import View, line_of, lines_of_program, places
 from spgrad.kernels.triton.common.parts import join_parts
 
@@ -121,7 +128,7 @@ def _options(dtype: torch.dtype, lines: int, columns: int) -> dict[str, int]:
     """K, 64 bytes in a row, and four warps at most, each with 256 sums of the tile or more."""
     return {
         "K": 32 if dtype.itemsize == 2 else 16,
-        "num_warps": min(max(lines * columns // 256, 1), 4),
+        **warps(min(max(lines * columns // 256, 1), 4)),
     }
 
 

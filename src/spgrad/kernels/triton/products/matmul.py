@@ -20,6 +20,7 @@ from spgrad.kernels.triton.common.launch import (
     part_programs,
     served,
     tile,
+    warps,
 )
 from spgrad.kernels.triton.common.lines import (
     LONG,
@@ -138,8 +139,8 @@ def _shape(nse: int, m: int, n: int, gathered: int, most: int = 128) -> tuple[Ti
     share a tile. The numbers are the fastest of those that were tried on an H100.
     """
     if 16 < n <= 32:
-        return tile(nse, m, n, 1024, most), {"num_warps": 2}
-    return tile(nse, m, n, gathered, most), {"num_warps": 1}
+        return tile(nse, m, n, 1024, most), warps(2)
+    return tile(nse, m, n, gathered, most), warps(1)
 
 
 def spmm_of_heads(

@@ -23,6 +23,7 @@ from spgrad.kernels.triton.common.launch import (
     power_of_two,
     served,
     tile,
+    warps,
 )
 from spgrad.kernels.triton.common.lines import first_part, lines_of_program, places
 
@@ -32,7 +33,7 @@ ELEMENTS = 2048
 """Of a tile."""
 PART_COLUMNS, PART_ENTRIES = 32, 1024
 """Most columns and entries that a program reads of a part of a long segment at a time."""
-OPTIONS = {"num_warps": 8}
+OPTIONS = warps(8)
 """Of every launch: a thread keeps several tiles, and has eight elements of each."""
 
 

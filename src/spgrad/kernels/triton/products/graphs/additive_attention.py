@@ -24,6 +24,7 @@ from spgrad.kernels.triton.common.launch import (
     power_of_two,
     served,
     tile,
+    warps,
 )
 from spgrad.kernels.triton.common.lines import View
 from spgrad.kernels.triton.common.parts import join_parts
@@ -43,7 +44,7 @@ MOST = 256
 """Most columns of a head: a program has whole rows of one head at least in registers."""
 WIDTH = 128
 """Most columns that a program reads of several heads together."""
-ELEMENTS, OPTIONS = 512, {"num_warps": 1}
+ELEMENTS, OPTIONS = 512, warps(1)
 """Of a tile, of which one warp has all, so that its lanes exchange scores among themselves."""
 LEAST = 4
 """Columns of a head that a tile has at least; with one it would have as many scores as elements."""
@@ -124,7 +125,7 @@ def additive_attention(
         )
     if part_rows(made):
         join_additive_kernel[part_rows(made) // 2, sizes.blocks](
-            ptr, parts, to, m, sizes.heads, sizes.n, sizes.together
+            ptr, parts, to, m, sizes.heads, sizes.n, sizes.together, **warps(4)
         )
     if split:
         return tuple(to)  # type: ignore[return-value]
@@ -161,7 +162,18 @@ def additive_attention_backward(
     numbers = x.new_empty(m, 4, heads, dtype=acc)
     lines = tile(m, m, sizes.columns(x.dtype), 4 * ELEMENTS, 2 * MOST).lines
     additive_rows_kernel[blocks(m, lines), sizes.blocks](
-        left, g, results, numbers, d_left, slope, m, heads, sizes.n, sizes.together, lines
+        left,
+        g,
+        results,
+        numbers,
+        d_left,
+        slope,
+        m,
+        heads,
+        sizes.n,
+        sizes.together,
+        lines,
+        **warps(4),
     )
     d_right, dx = torch.empty_like(right), torch.empty_like(x)
     d_bias = None if bias is None else torch.empty_like(bias, dtype=acc)
