@@ -23,6 +23,13 @@ SPGRAD_INLINE void join_quarters(const Quarter (&quarters)[4], V& out) {
   asm("vinsertf32x4 $1, %2, %t1, %t0" : "=v"(high) : "v"(quarters[2]), "v"(quarters[3]));
   asm("vinsertf64x4 $1, %t2, %1, %0" : "=v"(out) : "v"(low), "v"(high));
 }
+
+// Two of them in a register of 32 bytes.
+template <class Quarter, class V>
+SPGRAD_INLINE void join_quarters(const Quarter (&quarters)[2], V& out) {
+  static_assert(sizeof(V) == 32 && sizeof(Quarter) == 16);
+  asm("vinsertf128 $1, %2, %t1, %0" : "=x"(out) : "x"(quarters[0]), "x"(quarters[1]));
+}
 #endif
 
 // out[l] = cell at[l] of `from`, by one load for each cell. A cell is four or eight bytes of any
@@ -36,10 +43,11 @@ SPGRAD_INLINE void load_cells(const void* from, const index_t* at, Vector<Cell, 
     return static_cast<const Bytes*>(from)[static_cast<int64_t>(at[lane])];
   };
 #if SPGRAD_WIDE
-  if constexpr (sizeof(out) == 64) {
-    Vector<float, 4> quarters[4];
+  if constexpr (sizeof(out) >= 32) {
+    constexpr int kQuarters = sizeof(out) / 16;
+    Vector<float, 4> quarters[kQuarters];
 #pragma GCC unroll 4
-    for (int q = 0; q < 4; ++q) {
+    for (int q = 0; q < kQuarters; ++q) {
       if constexpr (sizeof(Cell) == 4) {
         asm("vmovss %1, %0\n\t"
             "vinsertps $0x10, %2, %0, %0\n\t"
@@ -62,6 +70,47 @@ SPGRAD_INLINE void load_cells(const void* from, const index_t* at, Vector<Cell, 
     out = Vector<Cell, kLanes>{value(kLane)...};
   }(std::make_integer_sequence<int, kLanes>());
 }
+
+#if SPGRAD_WIDE
+// Cells of `from` in 16 bytes: the first `count`, from 1 to all; the others are 0.
+template <class Cell, class index_t>
+SPGRAD_INLINE void load_some_of_quarter(const void* from, const index_t* at, int64_t count,
+                                        Vector<float, 4>& out) {
+  struct Bytes {
+    char all[sizeof(Cell)];
+  };
+  const auto cell = [&](int lane) -> const Bytes& {
+    return static_cast<const Bytes*>(from)[static_cast<int64_t>(at[lane])];
+  };
+  if constexpr (sizeof(Cell) == 8) {
+    asm("vmovsd %1, %0" : "=x"(out) : "m"(cell(0)));
+    if (count > 1) asm("vmovhpd %1, %0, %0" : "+x"(out) : "m"(cell(1)));
+  } else {
+    asm("vmovss %1, %0" : "=x"(out) : "m"(cell(0)));
+    if (count == 1) return;
+    asm("vinsertps $0x10, %1, %0, %0" : "+x"(out) : "m"(cell(1)));
+    if (count == 2) return;
+    asm("vinsertps $0x20, %1, %0, %0" : "+x"(out) : "m"(cell(2)));
+    if (count > 3) asm("vinsertps $0x30, %1, %0, %0" : "+x"(out) : "m"(cell(3)));
+  }
+}
+
+// The first `count` cells in 32 bytes, from 1 to all; the others are 0.
+template <class Cell, int kLanes, class index_t>
+SPGRAD_INLINE void load_some(const void* from, const index_t* at, int64_t count,
+                             Vector<Cell, kLanes>& out) {
+  static_assert(sizeof(out) == 32);
+  constexpr int kHalf = kLanes / 2;
+  Vector<float, 4> quarters[2]{};
+  if (count <= kHalf) {
+    load_some_of_quarter<Cell>(from, at, count, quarters[0]);
+  } else {
+    load_some_of_quarter<Cell>(from, at, kHalf, quarters[0]);
+    load_some_of_quarter<Cell>(from, at + kHalf, count - kHalf, quarters[1]);
+  }
+  join_quarters(quarters, out);
+}
+#endif
 
 // out[l] = cell at[l] of `from` for l < count; the other lanes are zero if the processor gathers
 // with a mask, and cell at[l] if it does not. So every index has to be readable and valid,

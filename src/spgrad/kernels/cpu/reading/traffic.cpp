@@ -112,6 +112,7 @@ bool worth_staging(const Tensor& idx, const Tensor& x, RowUse use, bool scattere
   const int64_t row = row_bytes(x);
   if (!use.sums_only || row == 0 || row > kStagedBytes || gathers_fast) return false;
   if (row == kStagedBytes) return idx.numel() <= kFew * use.lines;
+  if (vector_bytes() == 32) return false;  // which is as fast to load as to copy
   const auto element = static_cast<int64_t>(x.element_size());
   return idx.numel() * element <= (scattered && row == 4 ? kLong : kShort) * use.lines;
 }

@@ -14,6 +14,20 @@
 
 namespace spgrad {
 
+// exist[count] has ones in the first `count` lanes of a vector.
+template <class Integer, int kMost>
+struct Lengths {
+  alignas(64) Integer exist[kMost + 1][kMost]{};
+
+  constexpr Lengths() {
+    for (int count = 0; count <= kMost; ++count) {
+      for (int lane = 0; lane < count; ++lane) exist[count][lane] = -1;
+    }
+  }
+};
+template <class Integer, int kMost>
+inline constexpr Lengths<Integer, kMost> kLengths;
+
 // How the entries of a row are added, for rows of x of kColumns columns and registers of kBytes.
 // Entry e of a row adds to slot e % kSlots; a register holds kEntries slots, and a row has
 // kRegisters of them. At the end, the upper half of the slots is added to the lower half, and so
@@ -38,7 +52,7 @@ struct Slots {
                                       Values& out) {
     if constexpr (kRowBytes <= 8) {
 #if SPGRAD_WIDE
-      if constexpr (kRegular && sizeof(Values) >= 32) {
+      if constexpr (kRegular && sizeof(Values) >= 32 && kEntries >= 8) {  // four take as long
         if (are_consecutive<kEntries>(a.idx + p)) {
           std::memcpy(&out, a.row(p), sizeof(out));
           return;
@@ -67,6 +81,12 @@ struct Slots {
       if (!gathers_fast && count <= kEntries / 4) {
         return load_quarter<Cell>(a.x, a.idx + p, out);
       }
+    }
+    if constexpr (kRegular && sizeof(Values) == 32 && kRowBytes <= 8) {
+      Vector<Cell, kEntries> cells;
+      load_some<Cell, kEntries>(a.x, a.idx + p, count, cells);
+      out = std::bit_cast<Values>(cells);
+      return;
     }
 #endif
     load_rows<kRegular>(a, p, count, out);
@@ -149,8 +169,17 @@ SPGRAD_INLINE void add_registers(const Spmm<index_t, scalar_t>& a, int64_t p, in
     const int64_t count = end - p - r * S::kEntries;
     S::template load_last_rows<kRegular>(a, p + r * S::kEntries, count, rows);
     S::load_weights(a, p, r, weights);
-    const typename S::Values more = sums[r] + weights * rows;
-    sums[r] = S::exists(count) ? more : sums[r];
+    if constexpr (kBytes == 32 && kColumns == 1) {  // a mask takes less time than a choice
+      using Cells = Vector<typename S::Integer, S::kLanes>;
+      Cells exist;
+      std::memcpy(&exist, kLengths<typename S::Integer, S::kLanes>.exist[count], sizeof(exist));
+      rows = std::bit_cast<typename S::Values>(std::bit_cast<Cells>(rows) & exist);
+      weights = std::bit_cast<typename S::Values>(std::bit_cast<Cells>(weights) & exist);
+      sums[r] += weights * rows;  // 0 changes no sum but -0, which only an underflow leaves
+    } else {
+      const typename S::Values more = sums[r] + weights * rows;
+      sums[r] = S::exists(count) ? more : sums[r];
+    }
   }
 }
 

@@ -46,20 +46,6 @@ SPGRAD_INLINE void spmv_long_rows(const Spmm<index_t, scalar_t>& a, int64_t firs
   std::memcpy(a.y + first, &joined, count * sizeof(scalar_t));
 }
 
-// exist[count] has ones in the first `count` lanes of a vector.
-template <class Integer, int kMost>
-struct Lengths {
-  alignas(64) Integer exist[kMost + 1][kMost]{};
-
-  constexpr Lengths() {
-    for (int count = 0; count <= kMost; ++count) {
-      for (int lane = 0; lane < count; ++lane) exist[count][lane] = -1;
-    }
-  }
-};
-template <class Integer, int kMost>
-inline constexpr Lengths<Integer, kMost> kLengths;
-
 // Products of so many entries are formed before they are added.
 inline constexpr int64_t kBuffered = 1024;
 
