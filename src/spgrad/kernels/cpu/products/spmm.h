@@ -21,7 +21,7 @@ enum class FewWay : uint8_t {
   kByLength,         // short rows, mostly of one length
   kRegular,          // longer rows, mostly of one length or with consecutive columns
   kRegularFetched,   // the same; columns and values are prefetched
-  kFourRows,         // longer rows of one column, whose lengths nobody looks at
+  kFourRows,         // longer rows of any length: of one column four rows at a time
   kRowByRow,         // one column: not four rows at a time
   kRowByRowFetched,  // the same; columns and values are prefetched
   kStaged,           // rows of x are copied side by side before they are used

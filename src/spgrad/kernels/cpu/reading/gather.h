@@ -43,11 +43,10 @@ SPGRAD_INLINE void load_cells(const void* from, const index_t* at, Vector<Cell, 
     return static_cast<const Bytes*>(from)[static_cast<int64_t>(at[lane])];
   };
 #if SPGRAD_WIDE
-  if constexpr (sizeof(out) >= 32) {
-    constexpr int kQuarters = sizeof(out) / 16;
-    Vector<float, 4> quarters[kQuarters];
+  if constexpr (sizeof(out) == 64) {
+    Vector<float, 4> quarters[4];
 #pragma GCC unroll 4
-    for (int q = 0; q < kQuarters; ++q) {
+    for (int q = 0; q < 4; ++q) {
       if constexpr (sizeof(Cell) == 4) {
         asm("vmovss %1, %0\n\t"
             "vinsertps $0x10, %2, %0, %0\n\t"
@@ -95,7 +94,8 @@ SPGRAD_INLINE void load_some_of_quarter(const void* from, const index_t* at, int
   }
 }
 
-// The first `count` cells in 32 bytes, from 1 to all; the others are 0.
+// The first `count` cells in 32 bytes, from 1 to all; the others are 0. For code with registers of
+// 32 bytes: the portable code has vectors of this size too, and no register for them.
 template <class Cell, int kLanes, class index_t>
 SPGRAD_INLINE void load_some(const void* from, const index_t* at, int64_t count,
                              Vector<Cell, kLanes>& out) {

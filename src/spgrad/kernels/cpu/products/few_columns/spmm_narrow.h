@@ -52,12 +52,14 @@ struct Slots {
                                       Values& out) {
     if constexpr (kRowBytes <= 8) {
 #if SPGRAD_WIDE
-      if constexpr (kRegular && sizeof(Values) >= 32 && kEntries >= 8) {  // four take as long
+      // Four loads take no longer than the test.
+      if constexpr (kRegular && sizeof(Values) >= 32 && kEntries >= 8) {
         if (are_consecutive<kEntries>(a.idx + p)) {
           std::memcpy(&out, a.row(p), sizeof(out));
           return;
         }
       }
+      if constexpr (sizeof(Values) == 32) return load_first_rows(a, p, kEntries, out);
 #endif
       Vector<Cell, kEntries> cells;
       gather<Cell, kEntries>(a.x, a.idx + p, count, cells);
@@ -83,10 +85,7 @@ struct Slots {
       }
     }
     if constexpr (kRegular && sizeof(Values) == 32 && kRowBytes <= 8) {
-      Vector<Cell, kEntries> cells;
-      load_some<Cell, kEntries>(a.x, a.idx + p, count, cells);
-      out = std::bit_cast<Values>(cells);
-      return;
+      return load_first_rows(a, p, count, out);
     }
 #endif
     load_rows<kRegular>(a, p, count, out);
@@ -134,6 +133,17 @@ struct Slots {
   }
 
  private:
+#if SPGRAD_WIDE
+  // The rows of x of the first `count` entries from p on, from 1 to all; the other lanes are 0.
+  template <class index_t>
+  SPGRAD_INLINE static void load_first_rows(const Spmm<index_t, scalar_t>& a, int64_t p,
+                                            int64_t count, Values& out) {
+    Vector<Cell, kEntries> cells;
+    load_some<Cell, kEntries>(a.x, a.idx + p, count, cells);
+    out = std::bit_cast<Values>(cells);
+  }
+#endif
+
   template <int kCount, class V>
   SPGRAD_INLINE static void fold_lanes(const V& sums, Row& out) {
     if constexpr (kCount == kColumns) {
