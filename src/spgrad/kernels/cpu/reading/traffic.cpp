@@ -111,8 +111,9 @@ bool worth_staging(const Tensor& idx, const Tensor& x, RowUse use, bool scattere
   constexpr int64_t kFew = 10;                  // entries of a row, where those of x have 16 bytes
   const int64_t row = row_bytes(x);
   if (!use.sums_only || row == 0 || row > kStagedBytes || gathers_fast) return false;
+  if (vector_bytes() == 32)
+    return false;  // by measurement, so few entries load as fast as they copy
   if (row == kStagedBytes) return idx.numel() <= kFew * use.lines;
-  if (vector_bytes() == 32) return false;  // which is as fast to load as to copy
   const auto element = static_cast<int64_t>(x.element_size());
   return idx.numel() * element <= (scattered && row == 4 ? kLong : kShort) * use.lines;
 }

@@ -88,10 +88,9 @@ FewWay staged_way(const Spmm<index_t, scalar_t>& a, const RowsOf32& found, int64
   return may_be_uneven && (is_long || bytes <= kUneven * rows) ? FewWay::kStaged : FewWay::kAny;
 }
 
-// The way in registers of 32 bytes, of rows of x that load_cells loads. By measurement on an AMD
-// EPYC with Zen 3, a register of so few entries is loaded as fast as it would be copied, so that
-// nothing is staged; and code for each length pays only if nearly all rows have one length. (Of
-// float32, kAny has such code for groups of rows of one length.)
+// The way in registers of 32 bytes, of rows of x of at most eight bytes. By measurement on an AMD
+// EPYC with Zen 3, code for each length pays only if nearly all rows have one length. (Of float32,
+// kAny has such code for groups of rows of one length.)
 template <int kEntries, class index_t, class scalar_t>
 FewWay way_of_avx2(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, bool are_short) {
   constexpr int64_t kLooks = 64, kFewer = 16;
@@ -187,7 +186,7 @@ void by_registers(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last)
 
 template <int kBytes, int kColumns, bool kShort, bool kEven, class index_t, class scalar_t>
 void by_stages(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
-  if constexpr (Slots<kBytes, kColumns, scalar_t>::kRowBytes <= kStagedBytes &&
+  if constexpr (kBytes != 32 && Slots<kBytes, kColumns, scalar_t>::kRowBytes <= kStagedBytes &&
                 Slots<kBytes, kColumns, scalar_t>::kRegisters == 1) {
     alone<kBytes>(a, first, last, [](const auto& own, int64_t i, int64_t end) {
       spmm_staged<kBytes, kColumns, kShort, kEven>(own, i, end);
