@@ -187,6 +187,16 @@ def test_what_lies_behind_a_row_does_not_count(n):
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_infinities_behind_longer_rows_do_not_count(dtype):
+    """Every second row, of any rest of a vector, has infinities alone."""
+    counts = torch.arange(72) % 9 + 17
+    idx = torch.repeat_interleave(torch.arange(72) % 2, counts).int()
+    ptr = torch.cat([torch.zeros(1), counts.cumsum(0)]).int()
+    x, val = torch.tensor([[1.0], [torch.inf]], dtype=dtype), torch.ones(len(idx), dtype=dtype)
+    assert torch.equal(kernels.spmm(ptr, idx, None, val, x)[::2, 0], counts[::2].to(dtype))
+
+
 def test_a_sum_of_negative_zeros_is_the_same_in_every_loop():
     val, x = torch.full((400,), -0.0), torch.ones(5, 1)
     idx = torch.arange(400, dtype=torch.int32) % 5
