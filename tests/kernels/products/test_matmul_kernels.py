@@ -185,7 +185,7 @@ def test_references_that_write_into_given_memory(permuted):
 @pytest.mark.parametrize("n", [1, 5, 16, 70, 128])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128, torch.int64, torch.bfloat16])
 def test_rows_that_are_split(dtype, n, permuted):
-    m, k, nse = 300, 6000, 120_000
+    m, k, nse = 300, 24_000, 120_000
     ptr, idx, perm = row_view(m, k, nse, torch.int32, permuted=permuted, dense_row=17)
     first, last = ptr[17].item(), ptr[18].item()
     ptr[18:40] = first + (last - first) // 3  # the row behind is long too, and then none has any
@@ -200,6 +200,24 @@ def test_rows_that_are_split(dtype, n, permuted):
     if dtype != torch.bfloat16:
         assert_close(y, REFERENCES["spmm"](*view, val, x))
     assert_close(out, REFERENCES["sddmm"](*view, g, x), rtol=ROUNDING.get(dtype, 1e-6), atol=0.1)
+
+
+@pytest.mark.parametrize("name", ["spmm", "sddmm"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("n", [4, 8, 16, 24, 40])
+def test_rows_of_x_that_begin_within_a_cache_line(name, dtype, n):
+    """As those of an array of NumPy; each row is read often, or seldom."""
+    for nse in (600, 40):
+        view = row_view(30, 50, nse, torch.int32)
+        *others, x = arguments(name, view, 30, 50, n, dtype)
+        memory = torch.empty(50 * n + 64 // x.element_size(), dtype=dtype)
+        offset = (16 - memory.data_ptr()) % 64 // x.element_size()
+        shifted = memory[offset : offset + 50 * n].view(50, n).copy_(x)
+        assert shifted.data_ptr() % 64 == 16
+        expected = getattr(kernels, name)(*others, x)
+        assert_close(getattr(kernels, name)(*others, shifted), expected, rtol=0, atol=0)
+        assert_close(shifted, x, rtol=0, atol=0)
+        check(name, *others, shifted)
 
 
 @pytest.mark.skipif(not kernels.compiled(), reason="the references add in torch's order")

@@ -12,8 +12,8 @@
 namespace spgrad {
 
 // The m rows of a view. Long rows are cut into pieces, whose sums are added afterwards. How a row
-// is cut depends on the view alone, and so does the order in which its terms are added. O(m) time;
-// memory only for long rows.
+// is cut depends on the view and on `cost`, the multiply-adds of an entry, alone, and so does the
+// order in which its terms are added. O(m) time; memory only for long rows.
 template <class index_t>
 class SplitRows {
  public:
@@ -25,11 +25,11 @@ class SplitRows {
     int64_t slot = 0;  // of the row's first piece, among the pieces of all rows
   };
 
-  SplitRows(const index_t* ptr, int64_t m) {
+  SplitRows(const index_t* ptr, int64_t m, int64_t cost = kSerialWork) {
     const int64_t nse = m > 0 ? int64_t{ptr[m]} : 0;
     const int64_t average = nse / std::max<int64_t>(m, 1);
-    const int64_t longest =
-        std::max({kLeast, nse / kShare, std::min(2 * average, 2 * nse / kShare)});
+    const int64_t longest = std::max({kLeast, kSerialWork / (kPart * std::max<int64_t>(cost, 1)),
+                                      nse / kShare, std::min(2 * average, 2 * nse / kShare)});
     int64_t whole = 0;  // the first row behind the last long one
     const auto next = [&](int64_t i) {
       return nse > longest ? next_longer(ptr, i, m, static_cast<index_t>(longest)) : m;
@@ -99,10 +99,11 @@ class SplitRows {
   }
 
  private:
-  // A row is cut if it has more than kLeast entries and more than 1 / kShare of all entries. Up to
-  // twice that share, it is also longer than two average rows: where all rows are about as long,
-  // whole rows share out evenly. Then the shares of 64 threads differ by an eighth at most.
-  static constexpr int64_t kLeast = 256, kShare = 1024;
+  // A row is cut if it has more than kLeast entries, takes more than 1 / kPart of the least work
+  // that a thread gets, and has more than 1 / kShare of all entries. Up to twice that share, it is
+  // also longer than two average rows: where all rows are about as long, whole rows share out
+  // evenly. Then the shares of 64 threads differ by an eighth at most.
+  static constexpr int64_t kLeast = 256, kPart = 8, kShare = 1024;
 
   struct Placed {
     Part part;

@@ -179,7 +179,7 @@ template <class index_t, class scalar_t>
 void spmm_sddmm_split(const SpmmSddmm<index_t, scalar_t>& both, int64_t m, bool far_apart,
                       const Tensor& like) {
   const int64_t n = both.sums.n;
-  const SplitRows<index_t> split(both.sums.ptr, m);
+  const SplitRows<index_t> split(both.sums.ptr, m, n);
   const Tensor joined = empty(like, {split.slots(), n});
   scalar_t* const pieces = mutable_data<scalar_t>(joined);
   split.parallel(2 * n, [&](const auto& part) {
@@ -199,8 +199,9 @@ void sddmm_into(const Tensor& out, const Tensor& ptr, const Tensor& idx,
   check_sddmm(ptr, idx, perm, g, x);
   check_values(out, idx, x);
   dispatch(ptr.scalar_type(), without_sign(x.scalar_type()), [&]<class index_t, class scalar_t>() {
-    const auto a = sddmm_of<index_t, scalar_t>(ptr, idx, perm, g, x, out);
-    const SplitRows<index_t> split(a.ptr, ptr.size(0) - 1);
+    const Tensor in_lines = with_rows_in_lines(x, idx.size(0));
+    const auto a = sddmm_of<index_t, scalar_t>(ptr, idx, perm, g, in_lines, out);
+    const SplitRows<index_t> split(a.ptr, ptr.size(0) - 1, a.n);
     split.parallel(x.size(1),
                    [&](const auto& part) { sddmm_lines(of_part(a, part), part.first, part.last); });
   });
@@ -217,9 +218,11 @@ Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& p
   Tensor y = empty_columns(x, m);
   dispatch(ptr.scalar_type(), without_sign(x.scalar_type()), [&]<class index_t, class scalar_t>() {
     auto a = spmm_of<index_t, scalar_t>(ptr, idx, perm, val, x, y);
+    const Tensor in_lines = a.traffic.tiled || x.dim() == 1 ? x : with_rows_in_lines(x, a.nse);
+    a.x = data<scalar_t>(in_lines);
     choose_few_way(a, 0, m);
     if constexpr (kSplits<scalar_t>) {
-      const SplitRows<index_t> split(a.ptr, m);
+      const SplitRows<index_t> split(a.ptr, m, n);
       const Tensor joined = empty(x, {split.slots(), n});
       scalar_t* const pieces = mutable_data<scalar_t>(joined);
       spmm_split(a, split, pieces, x);

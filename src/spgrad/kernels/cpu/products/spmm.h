@@ -14,20 +14,22 @@ namespace spgrad {
 
 // The loops of a product with few columns, in few_columns/. Which one runs never changes a result.
 enum class FewWay : uint8_t {
-  kUnknown,          // is chosen where the product begins
-  kAny,              // rows of any length
-  kFetched,          // the same; columns and values are prefetched
-  kAhead,            // the same; rows of x are prefetched
-  kByLength,         // short rows, mostly of one length
-  kRegular,          // longer rows, mostly of one length or with consecutive columns
-  kRegularFetched,   // the same; columns and values are prefetched
-  kFourRows,         // longer rows of any length: of one column four rows at a time
-  kRowByRow,         // one column: not four rows at a time
-  kRowByRowFetched,  // the same; columns and values are prefetched
-  kStaged,           // rows of x are copied side by side before they are used
-  kStagedEven,       // the same, for rows of similar lengths
-  kStagedHalf,       // the same, for rows of at most half a register
-  kStagedHalfEven,   // the same, for rows with both properties
+  kUnknown,              // is chosen where the product begins
+  kAny,                  // rows of any length
+  kFetched,              // the same; columns and values are prefetched
+  kAhead,                // the same; rows of x are prefetched
+  kByLength,             // short rows, mostly of one length
+  kRegular,              // longer rows, mostly of one length or with consecutive columns
+  kRegularFetched,       // the same; columns and values are prefetched
+  kFetchedAlong,         // the same; each register of entries prefetches a later one
+  kRegularFetchedAlong,  // the same, where rows are regular
+  kFourRows,             // longer rows of any length: of one column four rows at a time
+  kRowByRow,             // one column: not four rows at a time
+  kRowByRowFetched,      // the same; columns and values are prefetched
+  kStaged,               // rows of x are copied side by side before they are used
+  kStagedEven,           // the same, for rows of similar lengths
+  kStagedHalf,           // the same, for rows of at most half a register
+  kStagedHalfEven,       // the same, for rows with both properties
 };
 
 // ptr (m + 1), idx (nse), perm (nse) or null, val (nse), x (k, n) and y (m, n) row by row. y is

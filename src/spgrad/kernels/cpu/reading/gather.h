@@ -112,9 +112,14 @@ SPGRAD_INLINE void load_some(const void* from, const index_t* at, int64_t count,
 }
 #endif
 
-// out[l] = cell at[l] of `from` for l < count; the other lanes are zero if the processor gathers
-// with a mask, and cell at[l] if it does not. So every index has to be readable and valid,
-// whatever `count` is.
+// A mask of the first `count` of at most 16 lanes.
+SPGRAD_INLINE uint16_t first_of(int64_t count) {
+  return static_cast<uint16_t>((1U << static_cast<unsigned>(count)) - 1U);
+}
+
+// out[l] = cell at[l] of `from` for l < count, of 0 to kLanes; the other lanes are zero if the
+// processor gathers with a mask, and cell at[l] if it does not. So every index has to be readable
+// and valid, whatever `count` is.
 template <class Cell, int kLanes, class index_t>
 SPGRAD_INLINE void gather(const void* from, const index_t* at, [[maybe_unused]] int64_t count,
                           Vector<Cell, kLanes>& out) {
@@ -124,16 +129,15 @@ SPGRAD_INLINE void gather(const void* from, const index_t* at, [[maybe_unused]] 
     const auto* const bytes = static_cast<const char*>(from);
     Vector<index_t, kLanes> index;
     std::memcpy(&index, at, sizeof(index));
-    auto mask = static_cast<uint16_t>(count >= kLanes ? (1 << kLanes) - 1
-                                                      : (1 << std::max<int64_t>(count, 0)) - 1);
+    uint16_t mask = first_of(count);
     out = Vector<Cell, kLanes>{};
     const auto& memory = *reinterpret_cast<const char (*)[]>(bytes);  // of which the asm reads some
     if constexpr (sizeof(Cell) == 4) {
-      asm("vpgatherdd (%[from],%[index],4), %[out]%{%[mask]%}"
+      asm("vgatherdps (%[from],%[index],4), %[out]%{%[mask]%}"
           : [out] "+&v"(out), [mask] "+&Yk"(mask)
           : [from] "r"(bytes), [index] "v"(index), "m"(memory));
     } else {
-      asm("vpgatherdq (%[from],%[index],8), %[out]%{%[mask]%}"
+      asm("vgatherdpd (%[from],%[index],8), %[out]%{%[mask]%}"
           : [out] "+&v"(out), [mask] "+&Yk"(mask)
           : [from] "r"(bytes), [index] "v"(index), "m"(memory));
     }

@@ -1,4 +1,5 @@
-// Values in the order of a view, where it is not the order in which they are stored.
+// Values in the order of a view, where it is not the order in which they are stored; rows of a
+// dense matrix that begin with cache lines.
 #pragma once
 
 #include <algorithm>
@@ -37,5 +38,10 @@ SPGRAD_INLINE void copy_in_order(const T* in, const index_t* order, int64_t coun
 // values in the order in which they are stored, each value would wait for its own cache line and
 // page.
 Tensor in_view_order(const Tensor& perm, const Tensor& val);
+
+// x (k, n), or a copy of it, for so many entries that name rows of x. The memory of NumPy begins
+// anywhere in a cache line, so that a row of whole lines lies in one more, and each vector of it in
+// two. A copy pays where each row is read a few times.
+Tensor with_rows_in_lines(const Tensor& x, int64_t entries);
 
 }  // namespace spgrad

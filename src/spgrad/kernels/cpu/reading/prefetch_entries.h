@@ -15,7 +15,10 @@ SPGRAD_INLINE const void* address(const T* from, int64_t p) {
   return reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + offset);
 }
 
-// Prefetches the columns and values that are kAhead entries after the entries [begin, end). Called
+// Columns and values are prefetched so many entries ahead.
+inline constexpr int64_t kEntriesAhead = 256;
+
+// Prefetches the columns and values that are kEntriesAhead after the entries [begin, end). Called
 // for a few entries at a time, because the processor can wait for a dozen cache lines only. By
 // itself the processor loads ahead within a page, and only if few instructions load from memory: in
 // loops over four rows, each with instructions of its own, an AMD EPYC (Zen 5) took twice the time.
@@ -28,15 +31,22 @@ SPGRAD_INLINE const void* address(const T* from, int64_t p) {
 // one without effect, and drops its calls.
 template <class View>
 SPGRAD_INLINE void prefetch_entries(const View& a, int64_t begin, int64_t end) {
-  constexpr int64_t kAhead = 256;
   constexpr int64_t kColumns = 64 / sizeof(*a.idx), kValues = 64 / sizeof(*a.val);
   for (int64_t q = begin; q < end; q += kColumns) {
-    __builtin_prefetch(address(a.idx, q + kAhead));
+    __builtin_prefetch(address(a.idx, q + kEntriesAhead));
 #pragma GCC unroll 2
     for (int64_t v = 0; v < kColumns; v += kValues) {
-      __builtin_prefetch(address(a.val, q + v + kAhead));
+      __builtin_prefetch(address(a.val, q + v + kEntriesAhead));
     }
   }
+}
+
+// Prefetches those that are kEntriesAhead after entry p, for a register of entries that begins
+// there. In a long row, prefetches for all of its entries at once would wait for one another.
+template <class View>
+SPGRAD_INLINE void prefetch_register(const View& a, int64_t p) {
+  __builtin_prefetch(address(a.idx, p + kEntriesAhead));
+  __builtin_prefetch(address(a.val, p + kEntriesAhead));
 }
 
 }  // namespace spgrad

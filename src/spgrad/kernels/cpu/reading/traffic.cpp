@@ -155,6 +155,14 @@ int64_t shortest_fetched(const Tensor& x) {
   return element == 4 ? kOfFour : kOfEight;
 }
 
+// Whether each register of entries prefetches a later one, on a processor that gathers fast. One
+// column of values of four bytes fills a line of columns and a line of values with each register.
+bool worth_fetching_along(const Tensor& idx, const Tensor& x, RowUse use) {
+  constexpr int64_t kFew = 6;  // entries of a row
+  if (row_bytes(x) == 4) return true;
+  return idx.numel() >= kFew * use.lines && entry_bytes(idx, x) > 2 * near_bytes();
+}
+
 // The processor itself loads columns and values ahead, unless rows of x are missing from its first
 // cache: then the loads that wait for them keep it from looking far enough ahead. From a shared
 // cache that is far, it probably never does; there, missing rows of x are a reason against
@@ -163,6 +171,7 @@ bool worth_fetching(const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr double kOften = 0.25;
   const int64_t row = row_bytes(x);
   if (row == 0 || !may_wait_for_entries(x, use)) return false;
+  if (gathers_fast) return worth_fetching_along(idx, x, use);
   if (idx.numel() < shortest_fetched(x) * use.lines) return false;
   const double rows = room(nearest_bytes()) / static_cast<double>(row);
   const auto are_missing = [&] {

@@ -177,6 +177,7 @@ def spmm_sddmm_into(
 def shares(ptr: Tensor, workers: int) -> Tensor:
     """What each of so many threads does in a product: entries, and lines (2, workers).
 
+    The product has 16 columns or more; with n of fewer, rows of up to 4096 / n entries stay whole.
     A line is a row, or a piece of a row with more than 256 entries and a 1024th of all; up to a
     512th of all, rows are cut where they are longer than two average rows. Threads get equal
     numbers of entries and lines together, but none shares a line.

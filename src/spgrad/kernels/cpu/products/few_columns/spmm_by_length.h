@@ -18,7 +18,7 @@ SPGRAD_INLINE void spmm_row(const Spmm<index_t, scalar_t>& a, int64_t i) {
   if (length <= kByLength) {
     rows_of_length<kBytes, kColumns, 1>(length, a.val + p, a.idx + p, a.x, a.y + i * kColumns);
   } else if constexpr (kColumns == 1) {
-    spmv_long_rows<kBytes>(a, i, 1);
+    spmv_long_rows<kBytes, false>(a, i, 1);
   } else {
     spmm_by_registers<kBytes, kColumns>(a, i, i + 1);
   }

@@ -105,6 +105,44 @@ FewWay way_of_avx2(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last
   return fetched ? FewWay::kFetched : FewWay::kFourRows;
 }
 
+// Whether most of some groups of as many rows as spmv looks at have short rows only.
+template <int kRows, int kMost, class index_t>
+bool are_groups_short(const index_t* ptr, int64_t first, int64_t last) {
+  constexpr int64_t kLooks = 8;
+  int64_t found = 0;
+  for (int64_t look = 0; look < kLooks && last - first >= kRows; ++look) {
+    const index_t* const at = ptr + first + (last - first - kRows) * look / kLooks;
+    found += lengths_of<kRows>(at).most <= kMost;
+  }
+  return 2 * found > kLooks;
+}
+
+// The way of one column on a processor that gathers fast. By measurement on two Intel Xeons, code
+// for each length and products side by side pay for few entries a row alone, and branches on the
+// lengths only where rows fill their registers or have consecutive columns.
+template <int kLanes, class index_t, class scalar_t>
+FewWay way_of_gathers(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t count,
+                      bool are_short) {
+  constexpr bool kDouble = sizeof(scalar_t) == 8;
+  constexpr int64_t kNearlyAll = 27, kMost = 24;  // of 32
+  constexpr int64_t kByCode = kDouble ? 5 : 7;    // entries of a row
+  const int64_t rows = last - first, looks = are_short ? 64 : 16;
+  if (rows_of_32<kLanes>(a.ptr, first, last, looks).alike >= kNearlyAll) {
+    const int64_t length = (count + rows / 2) / rows;
+    if (length <= kByCode) {
+      return kDouble && (length > 1 || !a.traffic.cached) ? FewWay::kByLength : FewWay::kAny;
+    }
+  }
+  if (kDouble ? 2 * count < 5 * rows
+              : are_short && are_groups_short<4 * kLanes, 8>(a.ptr, first, last)) {
+    return FewWay::kAny;
+  }
+  if (!kDouble && !are_short && runs_of_32(a, first, last, looks, kLanes) >= kMost) {
+    return a.traffic.cached ? FewWay::kRegular : FewWay::kRegularFetchedAlong;
+  }
+  return a.traffic.fetched ? FewWay::kFetchedAlong : FewWay::kFourRows;
+}
+
 // The way of the rows [first, last).
 template <int kBytes, int kColumns, class index_t, class scalar_t>
 FewWay choose_way(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
@@ -118,29 +156,31 @@ FewWay choose_way(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last)
   if constexpr (kBytes == 32 && S::kRowBytes <= 8) {
     return way_of_avx2<S::kEntries>(a, first, last, are_short);
   }
+  if constexpr (kBytes == 64 && kColumns == 1) {
+    if (gathers_fast) return way_of_gathers<S::kEntries>(a, first, last, count, are_short);
+  }
   const int64_t looks = are_short ? 64 : 16;  // of which each may miss the caches
   const RowsOf32 found = rows_of_32<S::kEntries>(a.ptr, first, last, looks);
   // If the entries of a row are half a register, one column has code without a branch for each row,
-  // which wins earlier against code for each length. Where the processor gathers fast, spmv looks
-  // at the lengths of some rows at a time. In registers of 16 elements, staged entries take less
-  // time than code for each length, unless loads wait for x, or rows have at most four entries.
+  // which wins earlier against code for each length. In registers of 16 elements, staged entries
+  // take less time than code for each length, unless loads wait for x, or rows have at most four
+  // entries.
   const bool half = kColumns == 1 && count <= kHalfRegister<scalar_t> * rows;
   const bool in_registers =
-      kColumns == 1 && !kDouble &&
-      (gathers_fast || (a.traffic.staged && !a.traffic.scattered && count > 4 * rows));
+      kColumns == 1 && !kDouble && a.traffic.staged && !a.traffic.scattered && count > 4 * rows;
   if (found.alike >= kNearlyAll && takes_many_rows<kBytes>(a, count, rows)) return FewWay::kAny;
   if (are_short && found.alike >= (half ? kNearlyAll : kMost) && !in_registers) {
     return FewWay::kByLength;
   }
   // One column whose x is not near: a loop over single rows takes the least time, probably because
   // it has the fewest instructions for an entry, and so the most loads under way.
-  if (kColumns == 1 && a.traffic.fetched && !gathers_fast && (kDouble || are_short)) {
+  if (kColumns == 1 && a.traffic.fetched && (kDouble || are_short)) {
     return FewWay::kRowByRowFetched;
   }
   // A loop over four rows has instructions of its own for each of them, and each element is one
   // load. For so many instructions that load, an AMD EPYC (Zen 5) no longer loads columns and
   // values ahead from memory.
-  if (kColumns == 1 && kDouble && !are_short && a.traffic.distant && !gathers_fast) {
+  if (kColumns == 1 && kDouble && !are_short && a.traffic.distant) {
     return a.traffic.fetched ? FewWay::kRowByRowFetched : FewWay::kRowByRow;
   }
   const bool long_staged =
@@ -148,12 +188,17 @@ FewWay choose_way(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last)
   const bool regular = found.alike >= kMost && !long_staged;
   if (!are_short && (!a.traffic.fetched || gathers_fast) &&
       (regular || runs_of_32(a, first, last, looks, S::kEntries) >= kMost)) {
-    return a.traffic.fetched ? FewWay::kRegularFetched : FewWay::kRegular;
+    if (!a.traffic.fetched) return FewWay::kRegular;
+    if (!gathers_fast) return FewWay::kRegularFetched;
+    // Of four floats and more in a row of x, the processor itself loads enough ahead from a cache.
+    const bool along = kDouble || kColumns < 4 || a.traffic.distant;
+    return along ? FewWay::kRegularFetchedAlong : FewWay::kRegular;
   }
   if constexpr (S::kRowBytes <= kStagedBytes && S::kRegisters == 1) {
     const FewWay staged = staged_way<kBytes, kColumns>(a, found, count, rows, half);
     if (staged != FewWay::kAny) return staged;
   }
+  if (a.traffic.fetched && gathers_fast) return FewWay::kFetchedAlong;
   return !are_short && a.traffic.fetched ? FewWay::kFetched : FewWay::kAny;
 }
 
@@ -169,19 +214,30 @@ void alone(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, const 
 }
 
 // Rows [first, last) by registers: of several columns row by row, of one kRows at a time.
-template <int kBytes, int kColumns, int kRows, bool kRegular, bool kFetched, class index_t,
+template <int kBytes, int kColumns, int kRows, bool kRegular, Fetched kFetched, class index_t,
           class scalar_t>
 void by_registers(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   alone<kBytes>(a, first, last, [](const auto& own, int64_t i, int64_t end) {
     if constexpr (kColumns > 1) {
       spmm_by_registers<kBytes, kColumns, kRegular, kFetched>(own, i, end);
     } else {
-      for (; i + kRows <= end; i += kRows) {
-        spmv_long_rows<kBytes, kRegular, kFetched>(own, i, kRows);
+      const int64_t stop = end_of_readable(own, i, end, Slots<kBytes, 1, scalar_t>::kSlots);
+      for (; i + kRows <= stop; i += kRows) {
+        spmv_long_rows<kBytes, true, kRegular, kFetched>(own, i, kRows);
       }
-      if (i < end) spmv_long_rows<kBytes, kRegular, kFetched>(own, i, end - i);
+      for (; i < end; i += kRows) {
+        spmv_long_rows<kBytes, false>(own, i, std::min<int64_t>(kRows, end - i));
+      }
     }
   });
+}
+
+// The same; each register of entries prefetches a later one.
+template <int kBytes, int kColumns, bool kRegular, class index_t, class scalar_t>
+void along_registers(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  if constexpr (kBytes == 64) {
+    by_registers<kBytes, kColumns, 4, kRegular, Fetched::kByRegister>(a, first, last);
+  }
 }
 
 template <int kBytes, int kColumns, bool kShort, bool kEven, class index_t, class scalar_t>
@@ -202,7 +258,7 @@ void run_way(FewWay way, const Spmm<index_t, scalar_t>& a, int64_t first, int64_
     case FewWay::kAhead:
       if constexpr (kColumns * sizeof(scalar_t) > kStagedBytes) {
         alone<kBytes>(a, first, last, [](const auto& own, int64_t i, int64_t end) {
-          spmm_by_registers<kBytes, kColumns, false, false, true>(own, i, end);
+          spmm_by_registers<kBytes, kColumns, false, Fetched::kNot, true>(own, i, end);
         });
       }
       return;
@@ -211,17 +267,21 @@ void run_way(FewWay way, const Spmm<index_t, scalar_t>& a, int64_t first, int64_
         spmm_by_length<kBytes, kColumns>(own, i, end);
       });
     case FewWay::kFourRows:
-      return by_registers<kBytes, kColumns, 4, false, false>(a, first, last);
+      return by_registers<kBytes, kColumns, 4, false, Fetched::kNot>(a, first, last);
     case FewWay::kRowByRow:
-      return by_registers<kBytes, kColumns, kRowByRow, false, false>(a, first, last);
+      return by_registers<kBytes, kColumns, kRowByRow, false, Fetched::kNot>(a, first, last);
     case FewWay::kRowByRowFetched:
-      return by_registers<kBytes, kColumns, kRowByRow, false, true>(a, first, last);
+      return by_registers<kBytes, kColumns, kRowByRow, false, Fetched::kByRow>(a, first, last);
     case FewWay::kRegular:
-      return by_registers<kBytes, kColumns, 4, true, false>(a, first, last);
+      return by_registers<kBytes, kColumns, 4, true, Fetched::kNot>(a, first, last);
     case FewWay::kRegularFetched:
-      return by_registers<kBytes, kColumns, 4, true, true>(a, first, last);
+      return by_registers<kBytes, kColumns, 4, true, Fetched::kByRow>(a, first, last);
     case FewWay::kFetched:
-      return by_registers<kBytes, kColumns, 4, false, true>(a, first, last);
+      return by_registers<kBytes, kColumns, 4, false, Fetched::kByRow>(a, first, last);
+    case FewWay::kFetchedAlong:
+      return along_registers<kBytes, kColumns, false>(a, first, last);
+    case FewWay::kRegularFetchedAlong:
+      return along_registers<kBytes, kColumns, true>(a, first, last);
     case FewWay::kStagedHalfEven:
       return by_stages<kBytes, kColumns, kOne, true>(a, first, last);
     case FewWay::kStagedHalf:
@@ -235,7 +295,7 @@ void run_way(FewWay way, const Spmm<index_t, scalar_t>& a, int64_t first, int64_
         alone<kBytes>(a, first, last,
                       [](const auto& own, int64_t i, int64_t end) { spmv<kBytes>(own, i, end); });
       } else {
-        by_registers<kBytes, kColumns, 4, false, false>(a, first, last);
+        by_registers<kBytes, kColumns, 4, false, Fetched::kNot>(a, first, last);
       }
   }
 }

@@ -14,6 +14,9 @@
 
 namespace spgrad {
 
+// Whether columns and values are prefetched: for a row before it is added, or with each register.
+enum class Fetched : uint8_t { kNot, kByRow, kByRegister };
+
 // exist[count] has ones in the first `count` lanes of a vector.
 template <class Integer, int kMost>
 struct Lengths {
@@ -45,6 +48,12 @@ struct Slots {
   using Integer = std::conditional_t<sizeof(scalar_t) == 4, int32_t, int64_t>;
   using Cell = std::conditional_t<kRowBytes == 4, uint32_t, uint64_t>;  // a row of x, if it fits
 
+  // The row of x of entry p. Its address takes a shift in place of a multiplication by a.stride.
+  template <class index_t>
+  SPGRAD_INLINE static const scalar_t* row(const Spmm<index_t, scalar_t>& a, int64_t p) {
+    return a.x + static_cast<int64_t>(a.idx[p]) * kColumns;
+  }
+
   // The rows of x of the entries from p on, side by side. kRegular: the processor foresees where
   // rows of A end and which columns are consecutive, so that branches cost little.
   template <bool kRegular, class index_t>
@@ -55,7 +64,7 @@ struct Slots {
       // Four loads take no longer than the test.
       if constexpr (kRegular && sizeof(Values) >= 32 && kEntries >= 8) {
         if (are_consecutive<kEntries>(a.idx + p)) {
-          std::memcpy(&out, a.row(p), sizeof(out));
+          std::memcpy(&out, row(a, p), sizeof(out));
           return;
         }
       }
@@ -67,7 +76,7 @@ struct Slots {
 #if SPGRAD_WIDE
     } else {
       const scalar_t* parts[kEntries];
-      for (int e = 0; e < kEntries; ++e) parts[e] = a.row(p + e);
+      for (int e = 0; e < kEntries; ++e) parts[e] = row(a, p + e);
       side_by_side<kRowBytes>(parts, out);
 #endif
     }
@@ -112,6 +121,25 @@ struct Slots {
     };
     return numbers(std::make_integer_sequence<int, kLanes>()) <
            static_cast<Integer>(count * kColumns);
+  }
+
+  // Adds the products of the first `count` entries of a register. With kRegisters > 1, `count` may
+  // be less than 0 or more than a register has.
+  SPGRAD_INLINE static void add_products(const Values& weights, const Values& rows, int64_t count,
+                                         Values& sums) {
+#if SPGRAD_WIDE
+    if constexpr (kBytes == 64 && kRegisters == 1) {
+      const uint16_t lanes = first_of(count * kColumns);
+      if constexpr (sizeof(scalar_t) == 4) {
+        asm("vfmadd231ps %1, %2, %0%{%3%}" : "+v"(sums) : "v"(weights), "v"(rows), "Yk"(lanes));
+      } else {
+        asm("vfmadd231pd %1, %2, %0%{%3%}" : "+v"(sums) : "v"(weights), "v"(rows), "Yk"(lanes));
+      }
+      return;
+    }
+#endif
+    const Values more = sums + weights * rows;
+    sums = exists(count) ? more : sums;
   }
 
   // The weights of the kEntries entries of register r, each kColumns times; p is that of slot 0.
@@ -160,12 +188,15 @@ struct Slots {
 
 // One row by whole registers; the last entries under a mask, so that no branch depends on how many
 // they are, unless rows are regular. Reads up to kSlots - 1 entries behind the row.
-template <int kBytes, int kColumns, bool kRegular, class index_t, class scalar_t, class Sums>
+template <int kBytes, int kColumns, bool kRegular, Fetched kFetched, class index_t, class scalar_t,
+          class Sums>
 SPGRAD_INLINE void add_registers(const Spmm<index_t, scalar_t>& a, int64_t p, int64_t end,
                                  Sums& sums) {
   using S = Slots<kBytes, kColumns, scalar_t>;
   typename S::Values weights, rows;
-  for (; p + S::kSlots <= end; p += S::kSlots) {
+  // The last entries are a whole register too, so that none is added for no entries.
+  for (; kRegular ? p + S::kSlots <= end : p + S::kSlots < end; p += S::kSlots) {
+    if constexpr (kFetched == Fetched::kByRegister) prefetch_register(a, p);
 #pragma GCC unroll 4
     for (int r = 0; r < S::kRegisters; ++r) {
       S::template load_rows<kRegular>(a, p + r * S::kEntries, S::kEntries, rows);
@@ -174,6 +205,9 @@ SPGRAD_INLINE void add_registers(const Spmm<index_t, scalar_t>& a, int64_t p, in
     }
   }
   if (kRegular && p == end) return;
+  if constexpr (kFetched == Fetched::kByRegister && kColumns == 1 && sizeof(scalar_t) == 4) {
+    prefetch_register(a, p);
+  }
 #pragma GCC unroll 4
   for (int r = 0; r < S::kRegisters; ++r) {
     const int64_t count = end - p - r * S::kEntries;
@@ -187,8 +221,7 @@ SPGRAD_INLINE void add_registers(const Spmm<index_t, scalar_t>& a, int64_t p, in
       weights = std::bit_cast<typename S::Values>(std::bit_cast<Cells>(weights) & exist);
       sums[r] += weights * rows;  // 0 changes no sum but -0, which only an underflow leaves
     } else {
-      const typename S::Values more = sums[r] + weights * rows;
-      sums[r] = S::exists(count) ? more : sums[r];
+      S::add_products(weights, rows, count, sums[r]);
     }
   }
 }
@@ -202,11 +235,12 @@ inline constexpr bool kHasRegisters = kBytes == 64 || kColumns * sizeof(scalar_t
 // read.
 template <int kBytes, int kColumns, class index_t, class scalar_t, class Row>
 SPGRAD_INLINE void add_entries(const Spmm<index_t, scalar_t>& a, int64_t p, int64_t end, Row& out) {
-  constexpr int kSlots = Slots<kBytes, kColumns, scalar_t>::kSlots;
+  using S = Slots<kBytes, kColumns, scalar_t>;
+  constexpr int kSlots = S::kSlots;
   Row slots[kSlots]{};
   const auto add = [&](int64_t q, int slot) {
     Row row{};
-    std::memcpy(&row, a.row(q), kColumns * sizeof(scalar_t));
+    std::memcpy(&row, S::row(a, q), kColumns * sizeof(scalar_t));
     slots[slot] += a.val[q] * row;
   };
   for (; p + kSlots <= end; p += kSlots) {
@@ -226,29 +260,44 @@ SPGRAD_INLINE void add_entries(const Spmm<index_t, scalar_t>& a, int64_t p, int6
   out = slots[0];
 }
 
+// Where the rows from `first` on end that registers may add: `slots` entries can be read behind
+// each. To ask for each row would take up to a tenth of the time.
+template <class index_t, class scalar_t>
+SPGRAD_INLINE int64_t end_of_readable(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last,
+                                      int64_t slots) {
+  while (first < last && a.ptr[last] + slots > a.nse) --last;
+  return last;
+}
+
 // Rows [first, last). kFetched: columns and values are prefetched; kAhead: rows of x are.
-template <int kBytes, int kColumns, bool kRegular = false, bool kFetched = false,
+template <int kBytes, int kColumns, bool kRegular = false, Fetched kFetched = Fetched::kNot,
           bool kAhead = false, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_by_registers(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   using S = Slots<kBytes, kColumns, scalar_t>;
   const Distance ahead = kAhead ? distance_of<scalar_t>(a.traffic.ahead, kColumns) : Distance{};
   typename S::Row row;
-  for (int64_t i = first; i < last; ++i) {
-    const int64_t p = a.ptr[i], end = a.ptr[i + 1];
-    if constexpr (kFetched) prefetch_entries(a, p, end);
+  if constexpr (kHasRegisters<kBytes, kColumns, scalar_t>) {
+    for (const int64_t stop = end_of_readable(a, first, last, S::kSlots); first < stop; ++first) {
+      const int64_t p = a.ptr[first], end = a.ptr[first + 1];
+      if constexpr (kFetched == Fetched::kByRow) prefetch_entries(a, p, end);
+      if constexpr (kAhead) {
+        for (int64_t q = p; q < end; ++q) prefetch_row(a, q, ahead, 0, kColumns);
+      }
+      typename S::Values sums[S::kRegisters]{};
+      add_registers<kBytes, kColumns, kRegular, kFetched>(a, p, end, sums);
+      S::fold(sums, row);
+      std::memcpy(a.y + first * kColumns, &row, S::kRowBytes);
+    }
+  }
+  // The last rows, or all of them where there is no code for registers.
+  for (; first < last; ++first) {
+    const int64_t p = a.ptr[first], end = a.ptr[first + 1];
+    if constexpr (kFetched == Fetched::kByRow) prefetch_entries(a, p, end);
     if constexpr (kAhead) {
       for (int64_t q = p; q < end; ++q) prefetch_row(a, q, ahead, 0, kColumns);
     }
-    if (kHasRegisters<kBytes, kColumns, scalar_t> && end + S::kSlots <= a.nse) [[likely]] {
-      if constexpr (kHasRegisters<kBytes, kColumns, scalar_t>) {
-        typename S::Values sums[S::kRegisters]{};
-        add_registers<kBytes, kColumns, kRegular>(a, p, end, sums);
-        S::fold(sums, row);
-      }
-    } else {
-      add_entries<kBytes, kColumns>(a, p, end, row);
-    }
-    std::memcpy(a.y + i * kColumns, &row, S::kRowBytes);
+    add_entries<kBytes, kColumns>(a, p, end, row);
+    std::memcpy(a.y + first * kColumns, &row, S::kRowBytes);
   }
 }
 

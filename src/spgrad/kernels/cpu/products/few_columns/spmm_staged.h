@@ -148,7 +148,7 @@ SPGRAD_INLINE void staged_rows(const Spmm<index_t, scalar_t>& a, const scalar_t*
 template <int kBytes, int kColumns, class index_t, class scalar_t>
 SPGRAD_INLINE void unstaged_rows(const Spmm<index_t, scalar_t>& a, int64_t i, int64_t count) {
   if constexpr (kColumns == 1) {
-    spmv_long_rows<kBytes>(a, i, count);
+    spmv_long_rows<kBytes, false>(a, i, count);
   } else {
     spmm_by_registers<kBytes, kColumns>(a, i, i + count);
   }

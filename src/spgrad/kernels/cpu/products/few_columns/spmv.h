@@ -17,9 +17,10 @@ namespace spgrad {
 // by sum_lanes, neighbours first. All ways below keep to it, so which of them takes a row does not
 // show in the result.
 
-// Sums of four rows; a row's entries lie side by side in the lanes of its register. kFetched:
-// columns and values are prefetched.
-template <int kBytes, bool kRegular = false, bool kFetched = false, class index_t, class scalar_t>
+// Sums of up to four rows; a row's entries lie side by side in the lanes of its register. kFetched:
+// columns and values are prefetched. kReadable: as end_of_readable says, without a test.
+template <int kBytes, bool kReadable, bool kRegular = false, Fetched kFetched = Fetched::kNot,
+          class index_t, class scalar_t>
 SPGRAD_INLINE void spmv_long_rows(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t count) {
   using S = Slots<kBytes, 1, scalar_t>;
   static_assert(S::kRegisters == 1);
@@ -28,10 +29,10 @@ SPGRAD_INLINE void spmv_long_rows(const Spmm<index_t, scalar_t>& a, int64_t firs
   for (int r = 0; r < 4; ++r) {
     if (r >= count) break;
     const int64_t p = a.ptr[first + r], end = a.ptr[first + r + 1];
-    if constexpr (kFetched) prefetch_entries(a, p, end);
-    if (end + S::kSlots <= a.nse) [[likely]] {
+    if constexpr (kFetched == Fetched::kByRow) prefetch_entries(a, p, end);
+    if (kReadable || end + S::kSlots <= a.nse) [[likely]] {
       typename S::Values row[1]{};
-      add_registers<kBytes, 1, kRegular>(a, p, end, row);
+      add_registers<kBytes, 1, kRegular, kFetched>(a, p, end, row);
       sums[r] = row[0];
     } else {
       alignas(kBytes) scalar_t slots[S::kSlots]{};
@@ -127,22 +128,29 @@ SPGRAD_INLINE void spmv(const Spmm<index_t, scalar_t> a, int64_t first, int64_t 
   static_assert(kRows * kMost <= kBuffered);
   while (first + kRows <= last) {
     const index_t* const ptr = a.ptr + first;
-    const auto [least, most] = lengths_of<kRows>(ptr);
+    const index_t count = ptr[kRows] - ptr[0];
+    const bool readable = ptr[kRows] + kLanes <= a.nse;
     int64_t end = first + kRows;
+    if (readable && count > kRows * kMost && count != kRows * (ptr[1] - ptr[0])) {
+      // Neither of one length nor all short: the test of each row would take longer.
+      for (; first < end; first += 4) spmv_long_rows<kBytes, true>(a, first, 4);
+      continue;
+    }
+    const auto [least, most] = lengths_of<kRows>(ptr);
     if (least == most && most <= kByLength) {
       for (int r = 0; r < kRows; r += 4) {
         rows_of_length<kBytes, 1, 4>(most, a.val + ptr[r], a.idx + ptr[r], a.x, a.y + first + r);
       }
-    } else if (most <= kMost && ptr[kRows] + kLanes <= a.nse) {
+    } else if (most <= kMost && readable) {
       end = end_of_short_rows<kBytes, kRows>(a, first, last);
       spmv_short_rows<kBytes>(a, first, end);
     } else {
-      for (int r = 0; r < kRows; r += 4) spmv_long_rows<kBytes>(a, first + r, 4);
+      for (int r = 0; r < kRows; r += 4) spmv_long_rows<kBytes, false>(a, first + r, 4);
     }
     first = end;
   }
   for (; first < last; first += 4) {
-    spmv_long_rows<kBytes>(a, first, std::min<int64_t>(4, last - first));
+    spmv_long_rows<kBytes, false>(a, first, std::min<int64_t>(4, last - first));
   }
 }
 

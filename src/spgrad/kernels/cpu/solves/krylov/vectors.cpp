@@ -130,7 +130,7 @@ void product_and_dot(Spmm<index_t, scalar_t> a, const VectorShape& s, const Tens
   const auto dot = [&](int64_t start, int64_t count, int64_t, double* sum) {
     dot_chunk(a.x + start, a.y + start, count, 1, sum);
   };
-  const SplitRows<index_t> split(a.ptr, s.items * s.m);
+  const SplitRows<index_t> split(a.ptr, s.items * s.m, 1);
   if (split.slots() == 0) {
     return sum_chunks(s, s.n, out, [&](int64_t start, int64_t count, int64_t item, double* sum) {
       spmm_lines(a, start, start + count);
