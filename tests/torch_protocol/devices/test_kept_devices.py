@@ -1,7 +1,8 @@
 """Results and gradients are on the device of the operands; nothing is computed.
 
-The device is meta, or CUDA for fake tensors. On a torch without CUDA, these are made and multiplied
-only: torch neither moves them there, nor indexes them in Python, nor records their gradients.
+The device is meta, or CUDA for fake tensors. On a torch without CUDA, these are made, multiplied,
+and moved to `cuda:0` only: torch neither moves them to `cuda`, as `A.cuda()` does, nor indexes them
+in Python, nor records their gradients.
 """
 
 import pytest
@@ -94,6 +95,23 @@ def test_results_are_on_cuda(name, layout):
     assert (y.device.type, tuple(y.shape)) == ("cuda", shape)
     if isinstance(y, spgrad.SparseTensor):
         assert {i.device.type for i in y.pattern.indices} == {"cuda"}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.usefixtures("_fake")
+def test_a_matrix_moves_to_cuda_and_back(layout):
+    """Its values and all of its indices; the matrix that was there stays where it is."""
+    pattern = CPU[layout].pattern
+    indices = tuple(torch.empty_like(i) for i in pattern.indices)
+    pattern = Pattern.from_spec(pattern.spec, pattern.shape, indices)
+    A = on_pattern(torch.empty_like(CPU[layout].values()), pattern)
+    for device in ("cuda:0", "cpu"):
+        moved = A.to(torch.device(device))
+        assert (moved.layout, moved.shape, moved.dtype) == (A.layout, A.shape, A.dtype)
+        for t in (moved, moved.values(), *moved.pattern.indices):
+            assert t.device == torch.device(device)
+        assert {i.device.type for i in A.pattern.indices} != {moved.device.type}
+        A = moved
 
 
 @pytest.mark.usefixtures("_fake")
