@@ -1,7 +1,8 @@
 """Writes the pages of the API reference, and puts badges into them.
 
 The pages come from `__all__` of the public modules; operations are grouped as the support table
-groups them, and their badges say what its rows say. Docstrings are written in Google's style with
+groups them, and their badges say what its rows say. The badges of other functions show the layouts
+that `spgrad.support.WITHOUT_ROW` lists. Docstrings are written in Google's style with
 plain text, so stars and bars in them are escaped before Sphinx reads them.
 """
 
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import spgrad
-from spgrad.support import ALL, OPS, Op
+from spgrad.support import ALL, OPS, WITHOUT_ROW, Op
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -53,10 +54,11 @@ MODULES = {
 
 INTRO = """# API reference
 
-The pages list every public name with its docstring. The badges of an operation show the layouts
-that it takes, the order of its derivatives, and the version that added it. A function that is not
-in the [support table](../support.md), such as one that reads a file, has the badge "gradient" if
-gradients pass through it; its docstring says which layouts it takes.
+The pages list every public name with its docstring. The badges of a function show the layouts of
+the sparse tensor that it takes or, if it takes none, of the one that it returns; the order of its
+derivatives; and the version that added it. A function that is not in the
+[support table](../support.md), such as one that reads a file, has the badge "gradient" if gradients
+pass through it.
 
 ```{{toctree}}
 :maxdepth: 1
@@ -150,10 +152,12 @@ def badges(name: str, obj: Any) -> list[str]:
     row = OPS.get(name.removeprefix("spgrad.")) or OPS.get(name.rpartition(".")[2])
     row = row if row is not None and row.function is obj else None  # spgrad.linalg.solve is `solve`
     said = [f":bdg-light:`since {SINCE.get(name, FIRST)}`"]
+    found = layouts_without_row(name) if row is None else row.layouts
+    layouts = [f":bdg-success:`{layout}`" for layout in ALL if layout in found]
     if row is None:
         documented = "Gradient:" in (inspect.getdoc(obj) or "")
-        return [" ".join([*([":bdg-primary:`gradient`"] if documented else []), *said]), ""]
-    layouts = [f":bdg-success:`{layout}`" for layout in ALL if layout in row.layouts]
+        gradient = [":bdg-primary:`gradient`"] if documented else []
+        return [" ".join([*layouts, *gradient, *said]), ""]
     orders = ("no gradient", "gradient, 1st order", "gradient, 1st and 2nd order")
     order = f":bdg-primary:`{orders[row.order]}`"
     batch = [":bdg-info:`batches`"] if _takes_batches(row) else []
@@ -161,6 +165,11 @@ def badges(name: str, obj: Any) -> list[str]:
     if row.torch:
         lines += ["Answers ``" + "``, ``".join(row.torch) + "``.", ""]
     return lines
+
+
+def layouts_without_row(name: str) -> tuple[str, ...]:
+    """The layouts of a function that is not in the support table; none if it takes no tensor."""
+    return WITHOUT_ROW.get(name.removeprefix("spgrad.").removeprefix("interop."), ())
 
 
 def _takes_batches(row: Op) -> bool:

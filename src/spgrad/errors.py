@@ -43,11 +43,13 @@ class SpgradError(Exception):
 
     Attributes:
         function: The public function that was called, such as "mm"; None where there was none.
+        expression: How the user wrote the call, such as "A[7]", where it was not by that name.
         operands: What it was called with: names, kinds and shapes.
         in_gradient: Whether its gradient was computed, in a backward.
     """
 
     in_gradient = False
+    expression = ""
 
     def __init__(self, *args: object, function: str | None = None) -> None:
         super().__init__(*args)
@@ -56,6 +58,7 @@ class SpgradError(Exception):
 
     def __str__(self) -> str:
         function = f"spgrad.{self.function}" if self.function else "spgrad"
+        function = f"spgrad, in {self.expression}" if self.expression else function
         function += ", in its gradient" if self.in_gradient else ""
         called = f"\n  called with {self.operands}" if self.operands else ""
         return f"{function}: {super().__str__()}{called}"

@@ -274,7 +274,7 @@ def _explain(error: Exception, name: str, operands: str) -> None:
     """Adds the call to `error`; an outer public function overwrites it with its own call."""
     if isinstance(error, SpgradError):
         if not error.in_gradient:
-            error.function, error.operands = name, operands
+            error.function, error.operands, error.expression = name, operands, ""
     elif hasattr(error, "add_note"):  # Python 3.11
         called = f"{_NOTE}{name}, called with {operands}" if operands else f"{_NOTE}{name}"
         notes = [n for n in vars(error).get("__notes__", ()) if not n.startswith(_NOTE)]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import spgrad
+from spgrad import support
 
 PATH = Path(__file__).parents[2] / "docs" / "extensions" / "reference.py"
 KIND = "(?:auto|py:)(?:function|class|module|data)"
@@ -84,7 +85,20 @@ def test_badges_come_from_the_support_table(tool):
 
 
 def test_badges_outside_of_the_support_table(tool):
-    """A gradient is said where the docstring says one, and no layouts."""
+    """A gradient is said where the docstring says one."""
     gradient = ":bdg-primary:`gradient`"
     assert gradient in tool.badges("spgrad.from_pyg", spgrad.from_pyg)[0]
     assert gradient not in tool.badges("spgrad.io.load", spgrad.io.load)[0]
+
+
+def test_badges_of_layouts_outside_of_the_support_table(tool):
+    """tests/documented/test_layout_badges.py runs the functions."""
+    coo, csr, csc, bsr, bsc = (f":bdg-success:`{layout}`" for layout in support.ALL)
+    since = ":bdg-light:`since 0.1.0`"
+    for name, shown in {
+        "sparse_csr_tensor": [csr, since],
+        "io.save": [coo, csr, csc, bsr, bsc, since],
+        "interop.from_pandas": [coo, csr, csc, since],
+        "compiled": [since],
+    }.items():
+        assert tool.badges(f"spgrad.{name}", attrgetter(name)(spgrad))[0] == " ".join(shown)

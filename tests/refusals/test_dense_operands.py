@@ -1,7 +1,11 @@
-"""Operations whose operands are all dense say which of them should be sparse."""
+"""Functions, methods and operators say which operand should be sparse, or a tensor at all."""
+
+import operator
+import re
 
 import pytest
 import torch
+from refused import assert_refused
 
 import spgrad
 from spgrad import support, testing
@@ -90,3 +94,107 @@ def test_the_refusal_says_how_other_storage_is_converted(kind, hint):
     text = rf"^spgrad\.mul: `other` is a {kind} tensor; a dense .* is accepted\. Use .*{hint}"
     with pytest.raises(spgrad.ArgumentKindError, match=text):
         spgrad.mul(A, OTHER_STORAGE[kind]())
+
+
+A = testing.random_sparse((3, 3), dtype=torch.float32)
+X = torch.ones(3, 3)
+METHODS = {
+    method: row
+    for row in support.OPS.values()
+    for method in (name.removeprefix("torch.Tensor.") for name in row.torch)
+    if method.isidentifier() and not method.startswith("__")
+}
+WRITTEN = {"tensor_where": "where"}
+"""The names of functions whose rows have another name."""
+NO_TENSORS = {"list": [[1.0]], "tuple": (1.5,), "None": None, "str": "a", "dict": {}, "set": {1}}
+
+
+def error_of(call, arguments):
+    """The text of the error of a call, which is one of spgrad; None if there is a result."""
+    try:
+        call(*arguments)
+    except spgrad.SpgradError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("kind", NO_TENSORS)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_refuses_what_is_no_tensor_as_the_function_does(method, kind):
+    """In the place of the first argument, and beside a tensor; torch's own text names no argument.
+
+    A method that takes it, as clamp takes None, has a result.
+    """
+    x, row = NO_TENSORS[kind], METHODS[method].name
+    name = WRITTEN.get(row, row)
+    for arguments in ((x,), (X, x), (x, X)):
+        text = error_of(getattr(A.clone(), method), arguments)
+        assert text is None or re.match(rf"spgrad\.(linalg\.)?{name}_?: .* accepted", text)
+
+
+WORDED = {
+    "mm": (
+        A.mm,
+        "mm: `mat2` is a list; a sparse or dense tensor is accepted. Convert",
+    ),
+    "matmul": (A.matmul, "matmul: `other` is a list; a dense tensor is accepted."),
+    "addmm": (lambda x: A.addmm(x, X), "addmm: `mat1` is a list; "),
+    "mv": (A.mv, "mv: `vec` is a list; "),
+    "add": (A.add, "add: `other` is a list; a tensor or a number is accepted."),
+    "add_": (lambda x: A.clone().add_(x), "add: `other` is a list; a tensor or a number is"),
+    "sub": (lambda x: A.sub(x, alpha=2), "sub: `other` is a list; a tensor or a number is"),
+    "mul": (lambda x: A.mul(other=x), "mul: `other` is a list; a tensor or a number is accepted."),
+    "div": (lambda x: A.div(x, rounding_mode="floor"), "div: `other` is a list; a tensor or a"),
+    "where": (lambda x: A.where(x, 0), "where: `condition` is a list; "),
+    "softmax": (A.softmax, "softmax: `dim` is [[1.0]]; "),
+    "to": (A.to, "to: the arguments are ([[1.0]]); a torch.dtype, a torch.device or"),
+    "t": (
+        A.t,
+        "t: takes 1 positional argument but 2 were given; t(input) is accepted.",
+    ),
+}
+
+
+@pytest.mark.parametrize("method", WORDED)
+def test_what_a_method_says_of_a_list(method):
+    call, says = WORDED[method]
+    assert_refused(lambda: call([[1.0]]), f"spgrad.{says}")
+
+
+OPERATORS = {
+    **dict.fromkeys(("+", "+ from left"), (operator.add, "add", "other")),
+    **dict.fromkeys(("-", "- from left"), (operator.sub, "sub", "other")),
+    **dict.fromkeys(("*", "* from left"), (operator.mul, "mul", "other")),
+    **dict.fromkeys(("/", "/ from left"), (operator.truediv, "div", "other")),
+    **dict.fromkeys(("//", "// from left"), (operator.floordiv, "floor_divide", "other")),
+    **dict.fromkeys(("%", "% from left"), (operator.mod, "remainder", "other")),
+    **dict.fromkeys(("**", "** from left"), (operator.pow, "pow", "exponent")),
+    **dict.fromkeys(("&", "& from left"), (operator.and_, "bitwise_and", "other")),
+    **dict.fromkeys(("|", "| from left"), (operator.or_, "bitwise_or", "other")),
+    **dict.fromkeys(("^", "^ from left"), (operator.xor, "bitwise_xor", "other")),
+    "<": (operator.lt, "lt", "other"),
+    "<=": (operator.le, "le", "other"),
+    ">": (operator.gt, "gt", "other"),
+    ">=": (operator.ge, "ge", "other"),
+}
+
+
+@pytest.mark.parametrize("kind", ["list", "tuple", "None", "str", "dict"])
+@pytest.mark.parametrize("sign", OPERATORS)
+def test_an_operator_refuses_what_is_no_tensor(sign, kind):
+    """From either side for the same reason, where Python asks both operands for the result."""
+    function, name, argument = OPERATORS[sign]
+    x, from_left = NO_TENSORS[kind], sign.endswith("left")
+    if from_left and kind == "str" and function is operator.mod:
+        return  # Python formats the str
+    word = "None" if x is None else f"a {kind}"
+    assert_refused(
+        lambda: function(x, A) if from_left else function(A, x),
+        f"spgrad.{name}: `{argument}` is {word}; a tensor or a number is accepted.",
+    )
+
+
+def test_a_tensor_is_unequal_to_what_is_no_tensor():
+    for x in NO_TENSORS.values():
+        assert (A == x) is False
+        assert (A != x) is True

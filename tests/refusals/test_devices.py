@@ -9,7 +9,8 @@ import spgrad
 from spgrad import nn, testing
 
 SAYS = re.compile(
-    r"spgrad\.[\w.]+: `(\S+)` is on (\w+); `(\S+)` is on (\w+), and one device for all is accepted."
+    r"spgrad(?:\.[\w.]+|, in A\[0\] = Tensor): `(\S+)` is on (\w+); `(\S+)` is on (\w+), "
+    r"and one device for all is accepted\."
 )
 SIZES_ALONE = {"expand_as", "is_same_size", "reshape_as", "view_as"}
 """Operations that look at the shape of an operand, which may lie anywhere."""

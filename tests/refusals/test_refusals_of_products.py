@@ -122,10 +122,10 @@ REFUSED = {
         lambda: spgrad.masked_select(A, torch.ones(6, 4, dtype=torch.bool)),
         "spgrad.masked_select: `mask` has shape (6, 4)",
     ),
-    "word": (lambda: assigned("a"), "spgrad.setitem: `value` is"),
+    "word": (lambda: assigned("a"), "spgrad, in A[0:2] = 'a': `value` is"),
     "sparse_of_another_shape": (
         lambda: assigned(testing.random_sparse((3, 6), dtype=F32)),
-        "spgrad.setitem: `value` has shape (3, 6)",
+        "spgrad, in A[0:2] = SparseTensor: `value` has shape (3, 6)",
     ),
     # joins, comparisons
     "vectors_side_by_side": (

@@ -9,6 +9,7 @@ import torch
 
 import spgrad
 from spgrad import annotations, testing
+from spgrad.public import public_op
 
 F32 = torch.float32
 A = testing.random_sparse((4, 6), dtype=F32)
@@ -213,11 +214,6 @@ REFUSED = {
         "to_sparse: `blocksize` is (1, 1)",
     ),
     # indices
-    "a_word_in_a_slice": (
-        lambda: A.to_sparse_csr()[:, "a":],
-        ValueError,
-        "getitem: `index` has slice('a', None, None) for dimension 1",
-    ),
     # tensors and arrays in the place of words and sizes
     "an_ordering": (
         lambda: spgrad.linalg.solve(spgrad.eye(2), X, spgrad.linalg.SuperLU(X)),
@@ -261,6 +257,49 @@ def test_refusals(case):
 
 
 BYTES = spgrad.eye(2, dtype=torch.int8)
+COPY = A.clone()
+WRITTEN = {
+    "A[7]": lambda: A[7],
+    "A[0, 9]": lambda: A[0, 9],
+    "A[:, 'a':]": lambda: A.to_sparse_csr()[:, "a":],
+    "A[::-2.5]": lambda: A[::-2.5],
+    "A[..., None, 6]": lambda: A[..., None, 6],
+    "A[[0, 9]]": lambda: A[[0, 9]],
+    "A[[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]]": lambda: A[[0] * 12 + [9]],
+    "A[list]": lambda: A[[0] * 99 + [9]],
+    "A[0, Tensor]": lambda: A[0, EDGES + 9],
+    "A[7] = 1.5": lambda: COPY.__setitem__(7, 1.5),
+    "A[:] = 'a'": lambda: COPY.__setitem__(slice(None), "a"),
+    "bool(A)": lambda: bool(A),
+    "float(A)": lambda: float(A),
+    "int(A)": lambda: int(A),
+    "complex(A)": lambda: complex(A),
+    "2 / A": lambda: 2 / A,
+    "2.5 // A": lambda: 2.5 // A,
+    "2 % A": lambda: 2 % A,
+    "2 ** A": lambda: 2**A,
+}
+
+
+@pytest.mark.parametrize("expression", WRITTEN)
+def test_an_expression_is_named_as_users_write_it(expression):
+    with pytest.raises(spgrad.SpgradError, match=re.escape(f"spgrad, in {expression}: `")):
+        WRITTEN[expression]()
+
+
+def test_a_function_that_indexes_is_named_itself():
+    """Also where an error named an expression before, inside of the function."""
+    with pytest.raises(ValueError, match=r"^spgrad\.getitem: `index` has 7"):
+        spgrad.getitem(A, 7)
+    with pytest.raises(ValueError, match=r"^spgrad\.is_nonzero: `input` has shape"):
+        torch.is_nonzero(A)
+
+    @public_op
+    def first_of_seven(A):
+        return A[7]
+
+    with pytest.raises(ValueError, match=r"^spgrad\.first_of_seven: `index` has 7"):
+        first_of_seven(A)
 
 
 @pytest.mark.parametrize("number", [300, -1e30, math.nan, math.inf])

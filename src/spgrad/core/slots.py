@@ -15,8 +15,8 @@ import torch
 
 from spgrad.core.refusals import ABSENT, SCRIPTED, Absent, scripted, two_products
 from spgrad.errors import SpgradError
-from spgrad.support import OPS
-from spgrad.torch_protocol.arguments import as_ours
+from spgrad.support import OPS, Op
+from spgrad.torch_protocol.arguments import as_ours, of_arguments
 from spgrad.torch_protocol.callers import optimizing
 
 TORCH_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
@@ -46,7 +46,7 @@ class Slots:
             call in its place; None if there is none.
         facts: The same without the elements, as pairs of a name and a value.
         find_views: Finds and keeps the views of a pattern that compiled code takes.
-        getitem: `spgrad.getitem`.
+        getitem: `spgrad.getitem`, whose errors name the index expression.
         inside_transform: What torch's own function gives inside of a transform of torch.func, or
             in a program that torch.export traces.
         load: Rebuilds a pickled SparseTensor.
@@ -136,13 +136,39 @@ def _method(func: Any) -> Callable[..., Any]:
     return run
 
 
+def _parsed(name: str, row: Op) -> Callable[..., Any]:
+    """The method `name` of torch.Tensor, whose refusals are those of the function of `row`.
+
+    Torch reads the arguments before it asks a SparseTensor, and raises a TypeError of its own for a
+    list in the place of a tensor. Then the function of spgrad gets the arguments: it raises an
+    error that names the argument, or takes what torch does not take, such as an array.
+    """
+    func = getattr(torch.Tensor, name)
+
+    def run(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return func(self, *args, **kwargs)
+        except Exception as error:
+            if not of_arguments(error):
+                raise
+        return TORCH_FUNCTIONS[func](self, *args, **as_ours(func, kwargs))
+
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = f"As `spgrad.{row.name}`." if row.public else func.__doc__
+    return run
+
+
+_NO_OPERANDS = (list, tuple, str, dict, type(None))
+"""Kinds of objects that no operator takes, though Python asks both operands for the result."""
+
+
 def _operator(name: str, func: Any) -> Callable[[torch.Tensor, Any], Any]:
     """The method of an operator that takes arrays of NumPy and SciPy, as `func` does.
 
-    `func` says what it takes of a list or a tuple, too. Python would say something else: torch's
-    operators leave these operands to it. As in torch, a tensor is unequal to a list.
+    `func` says what it takes of a list, too. Python would say something else: torch's operators
+    leave these operands to it. As in torch, a tensor is unequal to a list.
     """
-    refused = () if name == "__ne__" else (list, tuple)
+    refused = () if name == "__ne__" else _NO_OPERANDS
     plain = getattr(torch.Tensor, name)
 
     def run(self: torch.Tensor, other: Any) -> Any:
@@ -154,6 +180,19 @@ def _operator(name: str, func: Any) -> Callable[[torch.Tensor, Any], Any]:
         if "mul" in name and type(other).__name__.endswith("_matrix"):
             raise two_products(other)
         return TORCH_FUNCTIONS[func](self, other)
+
+    run.__name__ = run.__qualname__ = name
+    return run
+
+
+def _refusing(name: str, func: Any) -> Callable[[torch.Tensor, Any], Any]:
+    """The method of an operator, of which `func` says what it takes of a list."""
+    plain = getattr(torch.Tensor, name)
+
+    def run(self: torch.Tensor, other: Any) -> Any:
+        if isinstance(other, _NO_OPERANDS):
+            return TORCH_FUNCTIONS[func](self, other)
+        return plain(self, other)
 
     run.__name__ = run.__qualname__ = name
     return run
@@ -182,6 +221,20 @@ _OPERATORS = {
 """Operators -> the function that takes arrays, and says that it takes no list. torch leaves most of
 them to arrays, which refuse them."""
 
+_REFUSING = {
+    "__rsub__": torch.sub,
+    "__rtruediv__": torch.div,
+    "__rfloordiv__": torch.floor_divide,
+    "__rmod__": torch.remainder,
+    "__rpow__": torch.pow,
+    **{
+        f"__{side}{kind}__": getattr(torch, f"bitwise_{kind}")
+        for side in ("", "r")
+        for kind in ("and", "or", "xor")
+    },
+}
+"""The other operators -> the function that says that it takes no list."""
+
 
 class Shown:
     """A base class with the methods by which notebooks and rich show a tensor."""
@@ -208,13 +261,22 @@ Methods: Any = type(
     (),
     {"__hash__": torch.Tensor.__hash__}
     | {name: _operator(name, func) for name, func in _OPERATORS.items()}
+    | {name: _refusing(name, func) for name, func in _REFUSING.items()}
+    | {
+        method: _parsed(method, row)
+        for row in OPS.values()
+        for method in (name.removeprefix("torch.Tensor.") for name in row.torch)
+        if method.isidentifier() and not method.startswith("__")
+    }
     | {
         row.name: _method(getattr(torch.Tensor, row.name))
         for row in OPS.values()
         if hasattr(torch.Tensor, row.name) and (row.takes_specified or row.name in _CONVERSIONS)
     },
 )
-"""A base class with operators that take arrays, with the methods that take `specified`, an argument
-that torch's methods refuse, and those that convert: for the name of a layout, torch's methods list
-their own overloads.
+"""A base class with operators that take arrays, and with the methods that the support table names.
+
+The last of them run without torch's method: those that take `specified`, an argument that torch's
+methods refuse, and those that convert: for the name of a layout, torch's methods list their own
+overloads.
 """

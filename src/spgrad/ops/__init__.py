@@ -18,6 +18,7 @@ from spgrad.lowering.views import find_views
 from spgrad.ops.elementwise.inside_transforms import inside_transform
 from spgrad.ops.elementwise.queries import item
 from spgrad.support import ABOVE, OPS, OUTSIDE, Op, torch_named
+from spgrad.torch_protocol.arguments import as_written
 from spgrad.torch_protocol.aten import alias
 from spgrad.torch_protocol.compile import keep_outside, when_tracing
 from spgrad.torch_protocol.dynamo.frames import when_called
@@ -53,7 +54,8 @@ def register(row: Op) -> Any:
     for name in row.torch:
         func = torch_named(name)
         stores = is_in_place(name) and not row.in_place
-        TORCH_FUNCTIONS[func] = (own_form or in_place(row.name, op)) if stores else op
+        answer = (own_form or in_place(row.name, op)) if stores else op
+        TORCH_FUNCTIONS[func] = as_written(name, answer)
     return op
 
 
@@ -81,9 +83,9 @@ ATTRIBUTES = {
             *("values", "_values", "_nnz", "is_coalesced", "sparse_dim", "dense_dim"),
         )
     },
-    torch.Tensor.__complex__: lambda A: complex(item(A)),
-    torch.Tensor.__float__: lambda A: float(item(A)),
-    torch.Tensor.__int__: lambda A: int(item(A)),
+    torch.Tensor.__complex__: as_written("__complex__", lambda A: complex(item(A))),
+    torch.Tensor.__float__: as_written("__float__", lambda A: float(item(A))),
+    torch.Tensor.__int__: as_written("__int__", lambda A: int(item(A))),
     # Since torch 2.14, Dynamo calls these operations for the attributes of the same meaning.
     torch.ops.aten.numpy_T: lambda A: A.T,
     torch.ops.aten.mT: lambda A: A.mT,
@@ -116,3 +118,4 @@ above.fill(
     picture=picture,
     **{name: op for name, op in _FUNCTIONS.items() if name in Slots.__annotations__},
 )
+above.fill(getitem=TORCH_FUNCTIONS[torch.Tensor.__getitem__])

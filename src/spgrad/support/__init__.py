@@ -42,6 +42,7 @@ __all__ = [
     "FLIPPED",
     "OPS",
     "OUTSIDE",
+    "WITHOUT_ROW",
     "Op",
     "Operand",
     "on_list",
@@ -68,3 +69,34 @@ OPS: dict[str, Op] = {
     for row in family.ROWS
 }
 """Name -> its row."""
+
+_LINES = ALL[:3]
+"""The layouts without blocks."""
+
+WITHOUT_ROW: dict[str, tuple[str, ...]] = {
+    **{f"sparse_{layout}_tensor": (layout,) for layout in ALL},
+    "sparse_compressed_tensor": ALL[1:],
+    "from_scipy": ALL[:4],
+    "from_jax": ALL[:2],
+    **dict.fromkeys((f"from_{name}" for name in ("dgl", "networkx", "pandas", "pyg")), _LINES),
+    **dict.fromkeys((f"to_{name}" for name in ("jax", "networkx", "pandas", "pyg", "scipy")), ALL),
+    **dict.fromkeys(("from_cupy", "to_cupy"), _LINES),
+    **dict.fromkeys(("io.load", "io.save", "data.collate", "data.uncollate"), ALL),
+    **dict.fromkeys(
+        (
+            *("data.negative_sampling", "data.partition", "data.random_walk", "data.saint_sample"),
+            *("data.sample_neighbors", "data.split_entries", "data.subgraph"),
+        ),
+        _LINES,
+    ),
+    **dict.fromkeys(("nn.add_self_loops", "nn.gcn_norm", "nn.sparsity.move"), ALL),
+    **dict.fromkeys(("nn.parametrize_values", "nn.unparametrize_values"), ALL),
+    **{f"nn.patterns.{name}": ("csr",) for name in ("band", "block", "global_tokens", "strided")},
+    **dict.fromkeys(("distributed.distribute", "distributed.from_local"), ALL),
+    **{f"plot.{name}": ALL for name in ("blocks", "degrees", "reordered", "spy")},
+    **dict.fromkeys(("testing.assert_close", "testing.random_sparse"), ALL),
+}
+"""Public functions that are no operations, and so have no row -> the layouts of their tensor.
+
+It is the tensor that they take, or else the one that they return.
+"""

@@ -67,7 +67,8 @@ def test_assignment_where_elements_are_missing(name):
         (~mask, 2),
         (S(None), spgrad.sparse_coo_tensor([[row], [col]], [1.0], (4, 6)).double()),
     ):
-        with pytest.raises(spgrad.StateError, match=r"setitem: `value`.*Add elements first: A \+"):
+        says = r"in A\[.*\] = .*: `value` .*Add elements first: A \+"
+        with pytest.raises(spgrad.StateError, match=says):
             A[index] = value
     testing.assert_close(A, x)
 

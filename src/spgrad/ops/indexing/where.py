@@ -16,7 +16,7 @@ from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.dense_at import dense_at_elements
 from spgrad.lowering.operands import is_sparse, sparse_operand
 from spgrad.ops.indexing.nonzero import nonzero
-from spgrad.public import public_op
+from spgrad.public import public_as, public_op
 
 
 @public_op
@@ -60,7 +60,7 @@ def where(condition: torch.Tensor, input: Any = None, other: Any = None) -> Any:
     return _where({"condition": condition, "input": input, "other": other})
 
 
-@public_op
+@public_as("where")
 def tensor_where(input: torch.Tensor, condition: torch.Tensor, other: Any) -> SparseTensor:
     """`spgrad.where` with the arguments in the order of `torch.Tensor.where`."""
     return _where({"input": input, "condition": condition, "other": other})
