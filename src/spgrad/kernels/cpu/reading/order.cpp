@@ -28,7 +28,7 @@ Tensor in_view_order(const Tensor& perm, const Tensor& val) {
 }
 
 Tensor with_rows_in_lines(const Tensor& x, int64_t entries) {
-  constexpr int64_t kLine = 64, kUses = 3;
+  constexpr int64_t kLine = 64, kUses = 16;
   const int64_t rows = x.size(0), row = x.size(1) * static_cast<int64_t>(x.element_size());
   const auto* const from = static_cast<const char*>(x.const_data_ptr());
   const bool in_lines = reinterpret_cast<uintptr_t>(from) % kLine == 0;

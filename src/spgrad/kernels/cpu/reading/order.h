@@ -41,7 +41,7 @@ Tensor in_view_order(const Tensor& perm, const Tensor& val);
 
 // x (k, n), or a copy of it, for so many entries that name rows of x. The memory of NumPy begins
 // anywhere in a cache line, so that a row of whole lines lies in one more, and each vector of it in
-// two. A copy pays where each row is read a few times.
+// two. A copy pays where each row is read many times.
 Tensor with_rows_in_lines(const Tensor& x, int64_t entries);
 
 }  // namespace spgrad
