@@ -117,9 +117,9 @@ bool are_groups_short(const index_t* ptr, int64_t first, int64_t last) {
   return 2 * found > kLooks;
 }
 
-// The way of one column on a processor that gathers fast. By measurement on two Intel Xeons, code
-// for each length and products side by side pay for few entries a row alone, and branches on the
-// lengths only where rows fill their registers or have consecutive columns.
+// The way of one column on a processor that gathers fast. By measurement on an Intel Xeon, code for
+// each length and products side by side pay for few entries a row alone, and branches only on
+// consecutive columns of float32.
 template <int kLanes, class index_t, class scalar_t>
 FewWay way_of_gathers(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t count,
                       bool are_short) {

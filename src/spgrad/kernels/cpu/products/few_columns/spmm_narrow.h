@@ -194,7 +194,7 @@ SPGRAD_INLINE void add_registers(const Spmm<index_t, scalar_t>& a, int64_t p, in
                                  Sums& sums) {
   using S = Slots<kBytes, kColumns, scalar_t>;
   typename S::Values weights, rows;
-  // The last entries are a whole register too, so that none is added for no entries.
+  // The last entries may fill a register, so that none is added without entries.
   for (; kRegular ? p + S::kSlots <= end : p + S::kSlots < end; p += S::kSlots) {
     if constexpr (kFetched == Fetched::kByRegister) prefetch_register(a, p);
 #pragma GCC unroll 4

@@ -128,10 +128,10 @@ SPGRAD_INLINE void spmv(const Spmm<index_t, scalar_t> a, int64_t first, int64_t 
   static_assert(kRows * kMost <= kBuffered);
   while (first + kRows <= last) {
     const index_t* const ptr = a.ptr + first;
-    const index_t count = ptr[kRows] - ptr[0];
-    const bool readable = ptr[kRows] + kLanes <= a.nse;
+    const int64_t count = ptr[kRows] - ptr[0];
+    const bool readable = int64_t{ptr[kRows]} + kLanes <= a.nse;
     int64_t end = first + kRows;
-    if (readable && count > kRows * kMost && count != kRows * (ptr[1] - ptr[0])) {
+    if (readable && count > kRows * kMost && count != kRows * int64_t{ptr[1] - ptr[0]}) {
       // Neither of one length nor all short: the test of each row would take longer.
       for (; first < end; first += 4) spmv_long_rows<kBytes, true>(a, first, 4);
       continue;
