@@ -293,6 +293,8 @@ def test_a_function_that_indexes_is_named_itself():
         spgrad.getitem(A, 7)
     with pytest.raises(ValueError, match=r"^spgrad\.is_nonzero: `input` has shape"):
         torch.is_nonzero(A)
+    with pytest.raises(spgrad.UnsupportedError, match=r"^spgrad\.rpow: `input` is sparse"):
+        torch.Tensor.__rpow__(A)  # no expression calls it so
 
     @public_op
     def first_of_seven(A):

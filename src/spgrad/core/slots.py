@@ -154,7 +154,7 @@ def _parsed(name: str, row: Op) -> Callable[..., Any]:
         return TORCH_FUNCTIONS[func](self, *args, **as_ours(func, kwargs))
 
     run.__name__ = run.__qualname__ = name
-    run.__doc__ = f"As `spgrad.{row.name}`." if row.public else func.__doc__
+    run.__doc__ = f"As `spgrad.{row.name}`." if row.public else f"As `torch.Tensor.{name}`."
     return run
 
 

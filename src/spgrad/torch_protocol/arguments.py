@@ -67,7 +67,8 @@ def as_written(torch_name: str, op: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return op(A, *operands)
         except SpgradError as error:
-            error.expression = form.format(*map(_code, operands))
+            if len(operands) == form.count("{}"):  # else it was called by name, with too few
+                error.expression = form.format(*map(_code, operands))
             raise
 
     return run

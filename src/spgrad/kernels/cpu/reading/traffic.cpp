@@ -158,8 +158,8 @@ int64_t shortest_fetched(const Tensor& x) {
 // Whether each register of entries prefetches a later one, on a processor that gathers fast. One
 // column of values of four bytes fills a line of columns and a line of values with each register.
 bool worth_fetching_along(const Tensor& idx, const Tensor& x, RowUse use) {
-  constexpr int64_t kFew = 6;  // entries of a row
-  if (row_bytes(x) == 4) return true;
+  constexpr int64_t kLeast = 5, kFew = 6;  // entries of a row
+  if (row_bytes(x) == 4) return idx.numel() >= kLeast * use.lines;
   return idx.numel() >= kFew * use.lines && entry_bytes(idx, x) > 2 * near_bytes();
 }
 
