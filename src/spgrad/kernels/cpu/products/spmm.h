@@ -21,8 +21,8 @@ enum class FewWay : uint8_t {
   kByLength,             // short rows, mostly of one length
   kRegular,              // longer rows, mostly of one length or with consecutive columns
   kRegularFetched,       // the same; columns and values are prefetched
-  kFetchedAlong,         // the same; each register of entries prefetches a later one
-  kRegularFetchedAlong,  // the same, where rows are regular
+  kFetchedAlong,         // rows of any length; each register of entries prefetches a later one
+  kRegularFetchedAlong,  // the same, for rows as those of kRegular
   kFourRows,             // longer rows of any length: of one column four rows at a time
   kRowByRow,             // one column: not four rows at a time
   kRowByRowFetched,      // the same; columns and values are prefetched

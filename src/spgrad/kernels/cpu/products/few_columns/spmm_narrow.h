@@ -187,7 +187,7 @@ struct Slots {
 };
 
 // One row by whole registers; the last entries under a mask, so that no branch depends on how many
-// they are, unless rows are regular. Reads up to kSlots - 1 entries behind the row.
+// they are, unless rows are regular. Reads up to kSlots entries behind the row.
 template <int kBytes, int kColumns, bool kRegular, Fetched kFetched, class index_t, class scalar_t,
           class Sums>
 SPGRAD_INLINE void add_registers(const Spmm<index_t, scalar_t>& a, int64_t p, int64_t end,
