@@ -63,6 +63,23 @@ def test_products_of_named_arguments_are_lowered():
         assert spgrad.mm(input=A, mat2=x).dtype == LOW
 
 
+def test_products_with_arrays_are_lowered():
+    A, x = testing.random_sparse((4, 6), dtype=torch.float32), torch.ones(6, 3)
+    with torch.autocast("cpu", dtype=LOW):
+        assert (A @ x.numpy()).dtype == LOW
+        torch.testing.assert_close(A @ x.numpy(), A @ x)
+        torch.testing.assert_close(x.numpy().T @ A.t(), x.T @ A.t())
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_powers_have_the_dtype_of_those_of_torch(n):
+    A = testing.random_sparse((5, 5), dtype=torch.float32)
+    with torch.autocast("cpu", dtype=LOW):
+        power, wanted = torch.linalg.matrix_power(A, n), torch.linalg.matrix_power(A.to_dense(), n)
+    assert power.dtype == wanted.dtype
+    torch.testing.assert_close(power.to_dense(), wanted, rtol=3e-2, atol=3e-2)
+
+
 def test_autocast(sparse):
     """Products take the precision that torch's own take; the gradient is that of the parameter."""
     a = drawn(8, 8).float()

@@ -367,10 +367,16 @@ for _key, _name in product(inner_tensors.VIEWS.values(), View._fields[:3]):
     setattr(SparseTensor, f"_{_key.name}_{_name}", property(partial(_field, _key, _name)))
 
 
+any_requires_grad: Callable[..., bool] = torch._C._any_requires_grad
+"""Whether one of some tensors requires a gradient, read without the torch protocol."""
+
+
 def requires_grad(A: torch.Tensor) -> bool:
-    """`A.requires_grad`, read without the torch protocol: six times as fast."""
-    with torch._C.DisableTorchFunctionSubclass():
-        return A.requires_grad
+    """`A.requires_grad`, read without the torch protocol: ten times as fast."""
+    if torch.compiler.is_dynamo_compiling():  # which does not know the other function
+        with torch._C.DisableTorchFunctionSubclass():
+            return A.requires_grad
+    return any_requires_grad(A)
 
 
 def is_parameter(A: torch.Tensor) -> bool:

@@ -12,7 +12,7 @@ import torch
 from spgrad import kernels
 from spgrad.core.pattern import Pattern, View
 from spgrad.core.refusals import refuse_tracers
-from spgrad.core.tensor import SparseTensor, requires_grad
+from spgrad.core.tensor import SparseTensor, any_requires_grad, requires_grad
 from spgrad.core.values import (
     as_result,
     operand_gradient,
@@ -67,6 +67,8 @@ def spmm(
 def spmm_of(A: SparseTensor, x: torch.Tensor, transpose: bool = False) -> torch.Tensor:
     """`spmm` with the values of A, whose gradient then is that of A."""
     pattern, stored = A._pattern, A._vals
+    if not _recorded(A, x):
+        return _spmm(one_by_one(stored), x, pattern, transpose)
     if torch.is_grad_enabled() and requires_grad(A):
         if not transforming():
             return _SpMM.apply(A, x, pattern, transpose)  # type: ignore[return-value]
@@ -80,12 +82,15 @@ def spmv_of(A: SparseTensor, x: torch.Tensor, transpose: bool = False) -> torch.
     A product with a matrix of one column takes 1.5 us more, for two views.
     """
     pattern = A._pattern
-    if len(pattern.shape) > 2 or pattern.blocksize is not None or wants_grad(A._vals, x):
-        return None
-    if torch.is_grad_enabled() and requires_grad(A):
+    if len(pattern.shape) > 2 or pattern.blocksize is not None or _recorded(A, x):
         return None
     view = cols(pattern) if transpose else rows(pattern)
     return _of_view(view, A._vals, x)
+
+
+def _recorded(A: SparseTensor, x: torch.Tensor) -> bool:
+    """`wants_grad` of A, its values and x, by one call of torch."""
+    return (torch.is_grad_enabled() and any_requires_grad(A, A._vals, x)) or transforming()
 
 
 def one_by_one(stored: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
 
 #include "common/memory.h"
 #include "common/threads.h"
@@ -144,7 +143,7 @@ class SplitRows {
   }
 
   int64_t work_ = 0, slots_ = 0;
-  std::deque<List<index_t>, Allocator<List<index_t>>> cuts_;
+  List<List<index_t>> cuts_;  // the parts have pointers to elements, which stay where they are
   List<Placed> parts_;
 };
 

@@ -56,8 +56,8 @@ Tensor heads_spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tens
     };
     if constexpr (std::is_same_v<scalar_t, accumulate_t<scalar_t>>) {
       const SplitRows<index_t> split(a.ptr, m);
-      const Tensor joined = empty(x, {split.slots(), width});
-      scalar_t* const pieces = mutable_data<scalar_t>(joined);
+      const auto joined = array<scalar_t>(split.slots() * width);
+      scalar_t* const pieces = joined.get();
       split.parallel(width, [&](const auto& part) {
         HeadsSpmm<index_t, scalar_t> lines = a;
         lines.ptr = part.starts;

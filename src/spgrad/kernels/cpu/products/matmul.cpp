@@ -176,12 +176,11 @@ bool takes_few(const Tensor& ptr, const Tensor& x) {
 // Both products in one pass over the view. `far_apart`: perm scatters the values over more memory
 // than the cache holds.
 template <class index_t, class scalar_t>
-void spmm_sddmm_split(const SpmmSddmm<index_t, scalar_t>& both, int64_t m, bool far_apart,
-                      const Tensor& like) {
+void spmm_sddmm_split(const SpmmSddmm<index_t, scalar_t>& both, int64_t m, bool far_apart) {
   const int64_t n = both.sums.n;
   const SplitRows<index_t> split(both.sums.ptr, m, n);
-  const Tensor joined = empty(like, {split.slots(), n});
-  scalar_t* const pieces = mutable_data<scalar_t>(joined);
+  const auto joined = array<scalar_t>(split.slots() * n);
+  scalar_t* const pieces = joined.get();
   split.parallel(2 * n, [&](const auto& part) {
     const SpmmSddmm<index_t, scalar_t> lines{.sums = of_part(both.sums, part, pieces),
                                              .dots = of_part(both.dots, part)};
@@ -223,8 +222,8 @@ Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& p
     choose_few_way(a, 0, m);
     if constexpr (kSplits<scalar_t>) {
       const SplitRows<index_t> split(a.ptr, m, n);
-      const Tensor joined = empty(x, {split.slots(), n});
-      scalar_t* const pieces = mutable_data<scalar_t>(joined);
+      const auto joined = array<scalar_t>(split.slots() * n);
+      scalar_t* const pieces = joined.get();
       spmm_split(a, split, pieces, x);
       split.join(pieces, n, a.y);
     } else {
@@ -276,7 +275,7 @@ Tensor spmm_sddmm_into(const Tensor& out, const Tensor& ptr, const Tensor& idx,
           .dots = sddmm_of<index_t, scalar_t>(ptr, idx, perm, g, x, out),
       };
       const bool far_apart = perm.has_value() && are_far(val);
-      spmm_sddmm_split(both, m, far_apart, x);
+      spmm_sddmm_split(both, m, far_apart);
     }
   });
   return y;
