@@ -26,7 +26,6 @@ from spgrad.ops.products.spmm_reduce import reduced_product
 from spgrad.public import public_op
 from spgrad.torch_protocol.autocast import in_its_dtype, lowered
 
-
 _DENSE = (torch.Tensor, torch.nn.Parameter)
 
 
