@@ -14,7 +14,16 @@
 namespace spgrad {
 namespace {
 
-// What some of the rows [first, last) are like, as numbers of 32.
+// Place `look` of some that are spread over [0, count). A stride would see one kind of rows alone
+// in a matrix that repeats itself with that stride, as R-MAT graphs do with powers of two.
+SPGRAD_INLINE int64_t spread(int64_t look, int64_t count) {
+  constexpr uint64_t kGolden = 2654435769;  // 2^32 over the golden ratio (Weyl, 1916)
+  const auto part = static_cast<uint32_t>(static_cast<uint64_t>(look + 1) * kGolden);
+  return static_cast<int64_t>(part * (static_cast<double>(count) / 4294967296.0));
+}
+
+// What some of the rows [first, last) are like, as numbers of 32. Rows without entries take no
+// time, so pairs and groups of such rows are not counted.
 struct RowsOf32 {
   int64_t alike = 0;  // rows as long as the row before
   int64_t same = 0;   // rows that take as many registers of kEntries entries as the row before
@@ -23,24 +32,29 @@ struct RowsOf32 {
 template <int64_t kEntries, class index_t>
 RowsOf32 rows_of_32(const index_t* ptr, int64_t first, int64_t last, int64_t looks) {
   looks = std::min(looks, (last - first + 4) / 8);
-  if (looks == 0) return {};
   const auto steps = [](index_t count) { return (count + kEntries - 1) / kEntries; };
-  const int64_t stride = (last - first - 3) / looks;
+  int64_t pairs = 0, groups = 0;
   RowsOf32 found;
-  const index_t* at = ptr + first;
-  for (int64_t look = 0; look < looks; ++look, at += stride) {
-    const index_t one = at[1] - at[0], next = at[2] - at[1];
+  for (int64_t look = 0; look < looks; ++look) {
+    const index_t* const at = ptr + first + spread(look, last - first - 3);
+    const index_t one = at[1] - at[0], next = at[2] - at[1], all = at[4] - at[0];
+    if (all == 0) continue;
+    ++groups;
+    found.even += 2 * lengths_of<4>(at).most <= all;
+    if (one + next == 0) continue;
+    ++pairs;
     found.alike += one == next;
     found.same += steps(one) == steps(next);
-    found.even += 2 * lengths_of<4>(at).most <= at[4] - at[0];
   }
-  return {.alike = 32 * found.alike / looks,
-          .same = 32 * found.same / looks,
-          .even = 32 * found.even / looks};
+  pairs = std::max<int64_t>(pairs, 1);
+  groups = std::max<int64_t>(groups, 1);
+  return {.alike = 32 * found.alike / pairs,
+          .same = 32 * found.same / pairs,
+          .even = 32 * found.even / groups};
 }
 
-// At how many of 32 beginnings of rows, or of 32 places anywhere, the next `lanes` columns are
-// consecutive: the larger of the two numbers. Looks at some of them.
+// In how many of 32 registers of `lanes` entries the columns are consecutive: in registers of some
+// rows, or at places anywhere, as one row may have most entries; the larger of the two numbers.
 template <class index_t, class scalar_t>
 int64_t runs_of_32(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t looks,
                    int64_t lanes) {
@@ -49,12 +63,18 @@ int64_t runs_of_32(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last
   const auto is_run = [&](int64_t p) {
     return p < end && a.idx[p + lanes - 1] - a.idx[p] == lanes - 1;
   };
-  int64_t of_rows = 0, anywhere = 0;
+  int64_t rows = 0, of_rows = 0, anywhere = 0;
   for (int64_t look = 0; look < looks; ++look) {
-    of_rows += is_run(a.ptr[first + (last - first) * look / looks]);
-    anywhere += is_run(begin + count * look / looks);
+    const index_t* const at = a.ptr + first + spread(look, last - first);
+    const int64_t registers = (at[1] - at[0]) / lanes;
+    if (registers > 0) {
+      ++rows;
+      of_rows += is_run(at[0] + lanes * spread(looks - look, registers));
+    }
+    anywhere += is_run(begin + spread(look, count));
   }
-  return 32 * std::max(of_rows, anywhere) / looks;
+  if (4 * rows < looks) of_rows = 0;  // too few to tell
+  return std::max(32 * of_rows / std::max<int64_t>(rows, 1), 32 * anywhere / looks);
 }
 
 // Whether spmv is the fastest way for `rows` rows of one length, which have `count` entries
