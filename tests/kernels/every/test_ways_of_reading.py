@@ -372,7 +372,7 @@ def test_rows_are_prefetched_twice_on_amd_if_they_are_long_or_come_from_memory(a
 
 @pytest.mark.skipif(not CPU.exists(), reason="the system does not describe its processor")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("n", [100, 160, 256, 300, 520])
+@pytest.mark.parametrize("n", [56, 100, 160, 256, 300, 520])
 def test_far_rows_are_read_by_blocks_of_columns_on_amd(assume, dtype, n):
     """The same bits as if rows of x are read to their end; two blocks are read together."""
     system = CPU.read_text()
@@ -388,6 +388,26 @@ def test_far_rows_are_read_by_blocks_of_columns_on_amd(assume, dtype, n):
         found.append((kernels.spmm(*view, val, x), *kernels.spmm_sddmm(*view, val, g, x), y, arg))
     assert by_blocks == [(1 + two) * ("AuthenticAMD" in system), 0]
     assert_close(found[0], found[1], rtol=0, atol=0)
+
+
+@pytest.mark.skipif(not CPU.exists(), reason="the system does not describe its processor")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("n", [160, 300, 520])
+def test_a_dense_row_reads_rows_of_x_to_their_end_on_amd(assume, dtype, n):
+    """The same bits as without; entries anywhere, of which most are no run, do not."""
+    amd = "AuthenticAMD" in CPU.read_text()
+    ptr = torch.tensor([0, 3, 3, 5003, 5005], dtype=torch.int32)
+    short = [torch.tensor([7, 70, 700]), torch.tensor([1, 2])]
+    val, x = dense(5005, dtype=dtype), dense(5000, n, dtype=dtype)
+    for between, ways in ((torch.arange(5000), 2), (torch.randperm(5000), 1)):
+        idx = torch.cat([short[0], between, short[1]]).int()
+        found = []
+        for size in (1 << 16, 1 << 40):
+            assume(size)
+            found.append(kernels.spmm(ptr, idx, None, val, x))
+            if size == 1 << 16 and n * dtype.itemsize > 1024:
+                assert kernels.traffic(idx, x, True, 4)[10] == ways * amd
+        assert_close(found[0], found[1], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("nse", [0, 1, 5, 1000])

@@ -50,9 +50,12 @@ struct Dots {
   SPGRAD_INLINE void add(int e, const Lanes<T, kElements>& g, const Lanes<T, kElements>& x) {
     totals[e] += g * x;
   }
+  SPGRAD_INLINE void join(Lanes<T, kTogether>& sums) const {
+    sum_lanes<lane_t<T>, kElements>(totals, sums);
+  }
   SPGRAD_INLINE void finish(T (&out)[kTogether]) const {
     Lanes<T, kTogether> sums;
-    sum_lanes<lane_t<T>, kElements>(totals, sums);
+    join(sums);
     store<kTogether>(sums, out);
   }
 };

@@ -28,4 +28,12 @@ struct Footprint {
 // read, never a result, so it may stay when idx is freed.
 Footprint footprint_of(const Tensor& idx);
 
+// Place `look` of some that are spread over [0, count). A stride would see one kind of rows alone
+// in a matrix that repeats itself with that stride, as R-MAT graphs do with powers of two.
+inline int64_t spread(int64_t look, int64_t count) {
+  constexpr uint64_t kGolden = 2654435769;  // 2^32 over the golden ratio (Weyl, 1916)
+  const auto part = static_cast<uint32_t>(static_cast<uint64_t>(look + 1) * kGolden);
+  return static_cast<int64_t>(part * (static_cast<double>(count) / 4294967296.0));
+}
+
 }  // namespace spgrad

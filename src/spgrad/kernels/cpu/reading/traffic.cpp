@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "common/dispatch.h"
 #include "common/targets.h"
 #include "reading/locality.h"
 #include "reading/machine.h"
@@ -207,17 +208,35 @@ bool worth_reading_by_blocks(double missing) {
   return fetches_twice && missing > kNearlyAll;
 }
 
+// Whether most of the entries stand in runs of consecutive columns, as in one row that is dense.
+bool are_runs(const Tensor& idx) {
+  constexpr int64_t kLooks = 64, kRun = 32;
+  const int64_t places = idx.numel() - kRun + 1;
+  if (places <= 0) return false;
+  int64_t found = 0;
+  dispatch_index(idx.scalar_type(), [&]<class index_t>() {
+    const auto* const columns = data<index_t>(idx);
+    for (int64_t look = 0; look < kLooks; ++look) {
+      const auto* const run = columns + spread(look, places);
+      found += run[kRun - 1] - run[0] == kRun - 1;
+    }
+  });
+  return 4 * found > 3 * kLooks;
+}
+
 // Whether a row of x of two blocks is prefetched to its end before the first block, and both blocks
 // of some rows of y come before the next rows. By measurement on an AMD EPYC with Zen 4, so if
 // nearly all rows come from memory, as long as the second-level cache has room for the page table
 // of x. Otherwise more prefetches wait for each page, probably so long that fewer pages are under
-// way.
-bool worth_reading_by_pairs(double missing, const Tensor& x, RowUse use) {
+// way. Rows of x that are read in their order lie in few pages at a time: by measurement on an AMD
+// EPYC with Zen 3, they may have any size.
+bool worth_reading_by_pairs(double missing, const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr int64_t kPage = 4096, kEntry = 8;  // bytes of a page, and of its entry in the table
   const int64_t row = row_bytes(x), block = 8 * vector_bytes(), bytes = x.size(0) * row;
-  return use.sums_only && are_floats(x) && worth_reading_by_blocks(missing) && row > block &&
-         row <= 2 * block && bytes > shared_bytes() &&
-         static_cast<double>(bytes / kPage * kEntry) < room(near_bytes());
+  if (!use.sums_only || !are_floats(x) || !worth_reading_by_blocks(missing)) return false;
+  if (row <= block || bytes <= shared_bytes()) return false;
+  const bool has_room = static_cast<double>(bytes / kPage * kEntry) < room(near_bytes());
+  return (row <= 2 * block && has_room) || are_runs(idx);
 }
 
 Traffic choose(const Misses& misses, const Tensor& idx, const Tensor& x, RowUse use) {
@@ -230,7 +249,7 @@ Traffic choose(const Misses& misses, const Tensor& idx, const Tensor& x, RowUse 
           .staged = worth_staging(idx, x, use, scattered),
           .scattered = scattered,
           .by_blocks = !tiled && worth_reading_by_blocks(missing),
-          .by_pairs = !tiled && worth_reading_by_pairs(missing, x, use),
+          .by_pairs = !tiled && worth_reading_by_pairs(missing, idx, x, use),
           .distant = are_distant(idx, x, use),
           .fetched = worth_fetching(idx, x, use),
           .cached = are_cached(idx, x)};

@@ -16,7 +16,7 @@ struct Traffic {
   bool scattered = false;  // rows of x that are staged come from beyond the cache
   bool streamed = false;   // y is written past the caches
   bool by_blocks = false;  // a block of columns is computed for all rows before the next block
-  bool by_pairs = false;   // two blocks: the first one prefetches rows of x to their end
+  bool by_pairs = false;   // the first block of columns prefetches rows of x to their end
   bool distant = false;    // columns and values come from memory, or from a cache that is far
   bool fetched = false;    // columns and values are prefetched
   bool cached = false;     // columns and values are likely to be in the shared cache

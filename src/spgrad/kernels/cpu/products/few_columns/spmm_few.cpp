@@ -9,18 +9,11 @@
 #include "products/few_columns/spmm_staged.h"
 #include "products/few_columns/spmv.h"
 #include "products/spmm.h"
+#include "reading/locality.h"
 #include "reading/machine.h"
 
 namespace spgrad {
 namespace {
-
-// Place `look` of some that are spread over [0, count). A stride would see one kind of rows alone
-// in a matrix that repeats itself with that stride, as R-MAT graphs do with powers of two.
-SPGRAD_INLINE int64_t spread(int64_t look, int64_t count) {
-  constexpr uint64_t kGolden = 2654435769;  // 2^32 over the golden ratio (Weyl, 1916)
-  const auto part = static_cast<uint32_t>(static_cast<uint64_t>(look + 1) * kGolden);
-  return static_cast<int64_t>(part * (static_cast<double>(count) / 4294967296.0));
-}
 
 // What some of the rows [first, last) are like, as numbers of 32. Rows without entries take no
 // time, so pairs and groups of such rows are not counted.
