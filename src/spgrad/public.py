@@ -13,7 +13,7 @@ import torch
 
 from spgrad import annotations
 from spgrad.core.pattern import LAYOUT_NAMES
-from spgrad.core.refusals import refuse_tracers
+from spgrad.core.refusals import jit_state, refuse_tracers
 from spgrad.core.slots import above
 from spgrad.errors import ArgumentKindError, SpgradError, UnsupportedError, word_as_kernels
 from spgrad.torch_protocol.compile import (
@@ -26,7 +26,6 @@ from spgrad.torch_protocol.func_transforms import is_mapped
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_tracing_state = torch._C._get_tracing_state
 _MOST = 6
 _NOTE = "in spgrad."
 UNKNOWN_SIZE = (
@@ -89,7 +88,7 @@ def public_as(name: str, *, collective: bool = False) -> Callable[[Callable[P, T
                 again: Any = run
                 return again(*_pythons(args), **_pythons(kwargs))
             try:
-                if flags or _tracing_state() is not None:
+                if flags or jit_state() is not None:
                     _require_call(name, flags, args, kwargs)
                 out = op(*args, **kwargs)
                 if type(out) is not torch.Tensor:

@@ -330,9 +330,13 @@ def no_memory(name: str) -> UnsupportedError:
     )
 
 
+jit_state = torch._C._get_tracing_state
+"""Gives what torch.jit.trace records calls with, or None where it does not."""
+
+
 def jit_traces() -> bool:
     """Whether torch.jit.trace records calls; Dynamo knows that it does not while Dynamo reads."""
-    return torch._C._get_tracing_state() is not None
+    return jit_state() is not None
 
 
 def refuse_tracers(

@@ -372,7 +372,7 @@ any_requires_grad: Callable[..., bool] = torch._C._any_requires_grad
 
 
 def requires_grad(A: torch.Tensor) -> bool:
-    """`A.requires_grad`, read without the torch protocol: ten times as fast."""
+    """`A.requires_grad`, read without the torch protocol, which takes several times as long."""
     if torch.compiler.is_dynamo_compiling():  # which does not know the other function
         with torch._C.DisableTorchFunctionSubclass():
             return A.requires_grad

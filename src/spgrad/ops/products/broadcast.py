@@ -20,6 +20,29 @@ from spgrad.lowering.products.row_spmm import row_spmm
 from spgrad.ops.products.spgemm import spgemm
 
 T = TypeVar("T", bound=torch.Tensor)
+_DENSE = (torch.Tensor, torch.nn.Parameter)
+
+
+def fits_at_once(A: SparseTensor, x: Any) -> bool:
+    """Whether A is a matrix of numbers, and x a dense vector or matrix that fits it.
+
+    These are the most frequent operands. For others, several functions find out what to convert or
+    to refuse, which takes longer.
+    """
+    if type(x) not in _DENSE:
+        return False
+    pattern, vals, size = A._pattern, A._vals, x.shape
+    shape, dtype = pattern.shape, vals.dtype
+    return (
+        len(shape) == 2
+        and 0 < len(size) <= 2
+        and shape[1] == size[0]
+        and not pattern.dense_dim
+        and x.dtype == dtype
+        and dtype in checks.PRODUCT_DTYPES
+        and x.layout == torch.strided
+        and x.device == vals.device
+    )
 
 
 def flat(A: SparseTensor) -> torch.Tensor:

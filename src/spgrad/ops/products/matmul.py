@@ -26,17 +26,15 @@ from spgrad.ops.products.spmm_reduce import reduced_product
 from spgrad.public import public_op
 from spgrad.torch_protocol.autocast import in_its_dtype, lowered
 
-_DENSE = (torch.Tensor, torch.nn.Parameter)
-
 
 def product(names: tuple[str, str], a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a @ b with at least one sparse operand, broadcasting as `torch.matmul`.
 
-    Under autocast in its dtype.
+    Under autocast, the operands are converted to its dtype.
     """
     if torch._C._is_any_autocast_enabled():
         a, b = in_its_dtype(a), in_its_dtype(b)
-    if isinstance(a, SparseTensor) and type(b) in _DENSE and _fit_at_once(a, b):
+    if isinstance(a, SparseTensor) and broadcast.fits_at_once(a, b):
         return broadcast.sparse_dense(a, b)
     a_sparse, b_sparse = is_sparse(a), is_sparse(b)
     if not (a_sparse or b_sparse):
@@ -57,26 +55,6 @@ def product(names: tuple[str, str], a: torch.Tensor, b: torch.Tensor) -> torch.T
     if isinstance(right, SparseTensor):
         return broadcast.sparse_sparse(left, right)
     return broadcast.sparse_dense(left, right)
-
-
-def _fit_at_once(A: SparseTensor, x: torch.Tensor) -> bool:
-    """Whether A x is the product of a matrix of numbers and a vector or matrix that fit it.
-
-    For these, the most frequent operands, one function takes a third of the time of those below,
-    which find out what to convert or to refuse.
-    """
-    pattern, vals, size = A._pattern, A._vals, x.shape
-    shape, dtype = pattern.shape, vals.dtype
-    return (
-        len(shape) == 2
-        and 0 < len(size) <= 2
-        and shape[1] == size[0]
-        and not pattern.dense_dim
-        and x.dtype == dtype
-        and dtype in checks.PRODUCT_DTYPES
-        and x.layout == torch.strided
-        and x.device == vals.device
-    )
 
 
 def _of_others(error: Exception, names: tuple[str, str], a: Any, b: Any) -> torch.Tensor:
