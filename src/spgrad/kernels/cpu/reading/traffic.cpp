@@ -224,12 +224,12 @@ bool are_runs(const Tensor& idx) {
   return 4 * found > 3 * kLooks;
 }
 
-// Whether a row of x of two blocks is prefetched to its end before the first block, and both blocks
-// of some rows of y come before the next rows. By measurement on an AMD EPYC with Zen 4, so if
-// nearly all rows come from memory, as long as the second-level cache has room for the page table
-// of x. Otherwise more prefetches wait for each page, probably so long that fewer pages are under
-// way. Rows of x that are read in their order lie in few pages at a time: by measurement on an AMD
-// EPYC with Zen 3, they may have any size.
+// Whether each row of x is prefetched to its end with its first block of columns, and all blocks of
+// some rows of y come before the next rows. By measurement on an AMD EPYC with Zen 4, so for two
+// blocks if nearly all rows come from memory, as long as the second-level cache has room for the
+// page table of x. Otherwise more prefetches wait for each page, probably so long that fewer pages
+// are under way. Rows of x that are read in their order lie in few pages at a time: by measurement
+// on an AMD EPYC with Zen 3, they may have any size and number of blocks.
 bool worth_reading_by_pairs(double missing, const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr int64_t kPage = 4096, kEntry = 8;  // bytes of a page, and of its entry in the table
   const int64_t row = row_bytes(x), block = 8 * vector_bytes(), bytes = x.size(0) * row;
