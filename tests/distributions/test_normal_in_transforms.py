@@ -7,9 +7,6 @@ from torch.distributions import kl_divergence
 import spgrad
 from spgrad.distributions import SparseMultivariateNormal
 
-# torch says so when the first transform loads what it needs
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
-
 WHOLE = spgrad.from_dense(torch.eye(3, dtype=torch.float64) * 3 + 1)
 MATRICES = {
     "covariance_matrix": WHOLE,

@@ -185,7 +185,6 @@ def test_second_order_of_definite_layouts_and_batches(name, layout):
         torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 @pytest.mark.parametrize("solver", [None, linalg.BiCGSTAB(**TIGHT)])
 def test_torch_func(solver):
     A = spgrad.from_dense(general(6))

@@ -9,12 +9,8 @@ from spgrad import testing
 
 F64 = torch.float64
 
-pytestmark = [
-    # torch says so when the first transform loads what it needs
-    pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated"),
-    # and so when vmap takes the items of a batch one after the other
-    pytest.mark.filterwarnings("ignore:There is a performance drop"),
-]
+# torch says so when vmap takes the items of a batch one after the other
+pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")
 
 
 def places():

@@ -62,7 +62,6 @@ def dense(y):
     return y.to_dense() if isinstance(y, spgrad.SparseTensor) else y
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # by the first transform
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("layout", support.ALL)
 @pytest.mark.parametrize("name", FUNCTIONS)

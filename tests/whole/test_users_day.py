@@ -274,7 +274,6 @@ SCRIPTED = LAYERS | {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 @pytest.mark.parametrize("name", SCRIPTED)
 def test_torchscript_is_refused_with_the_way_out(name):
     module = nn.Sequential(nn.ReLU(), SCRIPTED[name]())

@@ -224,3 +224,9 @@ def _solves(ptr, idx, perm):
         "supernodal_inverse": (*nodes, *factor, *factor, 0),
         "supernodes": (*factor[:2], *factor[:2], 10 * m),
     }
+
+
+def interpreted(name):
+    """A smaller huge line, still of several parts: Triton's interpreter takes minutes."""
+    length = 1_100 if name.startswith("segment_") else 300
+    return {"one huge line": ([1, length, 0, 2], length + 100)}

@@ -17,7 +17,8 @@ from spgrad.kernels.declare import NATIVE
 from spgrad.lowering.products import row_spmm, spmm
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
+TESTS = HERE.parents[1]
+ROOT = TESTS.parent
 OPERATIONS = [
     "matmul",
     "spmm",
@@ -52,7 +53,7 @@ def run_on_triton(file, chosen):
     command += ["-n0", "-W", "ignore::RuntimeWarning"]  # of NumPy, where NaN is what is wanted
     command += [file, "-k", chosen]
     alone = {"TRITON_INTERPRET": "1", "SPGRAD_NO_EXT": "1", "SPGRAD_NO_NATIVE": "1"}
-    environment = {**os.environ, **alone, "PYTHONPATH": str(HERE)}
+    environment = {**os.environ, **alone, "PYTHONPATH": f"{HERE}{os.pathsep}{TESTS}"}
     options = {"capture_output": True, "text": True, "cwd": ROOT, "env": environment}
     run = subprocess.run(command, check=False, **options)
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]

@@ -142,7 +142,6 @@ def test_the_determinant_is_read_once_from_a_factor(dtype, monkeypatch):
     assert len(calls) == 1
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 def test_transforms_of_torch_func():
     A, b = spgrad.from_dense(matrix()), torch.randn(9, dtype=D)
 

@@ -157,7 +157,6 @@ def test_gradcheck(m, sigma, dtype, general):
         assert torch.autograd.gradgradcheck(function, leaves, fast_mode=True)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # by the first transform
 def test_forward_mode_and_torch_func():
     S = hermitian(7, density=0.4)
     A = sparse(S)

@@ -164,7 +164,6 @@ def test_refusals():
         linalg.svds(twins, 2).Vh[:, :1].sum().backward()
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 def test_singular_vectors_of_values_that_are_mapped_over():
     A = sparse(matrix(6, 4))
 

@@ -9,9 +9,6 @@ from torch.testing import assert_close
 import spgrad
 from spgrad.nn import SparseEmbeddingBag
 
-# torch says so when the first transform loads what it needs
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
-
 F64 = torch.float64
 MODES = ["sum", "mean", "max"]
 modes = pytest.mark.parametrize("mode", MODES)

@@ -7,9 +7,6 @@ from torch.autograd import forward_ad
 
 from spgrad import nn
 
-# torch says so when the first transform loads what it needs
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
-
 NODES = 8
 LAYERS = {
     "convolution": lambda: nn.GraphConv(4, 3),

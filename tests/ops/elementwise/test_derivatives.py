@@ -30,7 +30,6 @@ def test_gradients_of_complex_factors_of_rows_and_columns(layout, shape):
 DEPENDING = [spgrad.add, spgrad.sub, spgrad.rsub, spgrad.maximum, spgrad.minimum]
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # by torch's dual numbers
 @pytest.mark.parametrize("fn", DEPENDING, ids=lambda fn: fn.__name__)
 @pytest.mark.parametrize("layout", support.ALL)
 def test_a_number_that_keeps_zero_only_as_it_is_has_no_gradient(fn, layout):

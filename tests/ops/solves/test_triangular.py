@@ -82,7 +82,6 @@ def test_the_older_name_gives_what_it_gave(transpose):
     assert torch.equal(b.triangular_solve(A, False, transpose)[0], found.solution)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # by the first transform
 @pytest.mark.parametrize("unitriangular", [False, True])
 @pytest.mark.parametrize("n", [None, 1, 3])
 def test_derivatives_by_transforms(n, unitriangular):
