@@ -1,5 +1,6 @@
-"""What examples in docstrings find without importing it, and how threads wait."""
+"""What examples in docstrings find without importing it, how threads wait, what is collected."""
 
+import gc
 import os
 
 # OpenMP reads this when torch is imported. Otherwise threads that wait spin, and keep the cores
@@ -17,6 +18,15 @@ def names_in_examples(doctest_namespace: dict[str, object]) -> None:
     """Gives examples `torch` and `spgrad`, as the reader has imported them."""
     doctest_namespace["torch"] = torch
     doctest_namespace["spgrad"] = spgrad
+
+
+def pytest_collection_finish() -> None:
+    """Keeps the garbage collector from the tests themselves.
+
+    It takes a second to look through them, as often as torch.compile asks for it.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 # Doctests are looked for in modules; these have names that are not unique.

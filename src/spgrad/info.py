@@ -306,7 +306,7 @@ def choices(A: SparseTensor) -> Iterator[tuple[str, str]]:
         x = A._vals.new_empty(1, 1).expand(view.num_cols, n)
         found = kernels.traffic(view.idx, x, view.perm is None, m).tolist()
         _, far, far_in_tiles, ahead, tiled, staged, fetched, *others = found
-        twice, *in_first_level, by_blocks = others
+        twice, *in_first_level, order = others
         total = x.numel() * x.element_size()
         why = (
             f"{100 * far:.0f} % of its rows are far away"
@@ -321,8 +321,8 @@ def choices(A: SparseTensor) -> Iterator[tuple[str, str]]:
         prefetched = "prefetched twice" if twice else "prefetched"
         how = ["copied into tiles"] * bool(tiled) + [prefetched] * bool(ahead)
         how += ["copied side by side"] * bool(staged)
-        how += ["read by blocks of columns"] * (by_blocks == 1 and n * x.element_size() > 512)
-        how += ["read to their end"] * (by_blocks == 2)
+        how += ["read by blocks of columns"] * (order == 1 and n * x.element_size() > 512)
+        how += ["read to their end"] * (order == 2) + ["read one after the other"] * (order == 3)
         chosen = (" and ".join(how) or "read in place") + ", entries prefetched" * bool(fetched)
         yield "", f"n = {n:3}  x of {_bytes(total):>7}, {why}: {chosen}"
 

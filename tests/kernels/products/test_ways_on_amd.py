@@ -60,19 +60,22 @@ def test_far_rows_are_read_by_blocks_of_columns_on_amd(assume, dtype, n):
 
 @pytest.mark.skipif(not CPU.exists(), reason="the system does not describe its processor")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("n", [160, 300, 520])
-def test_a_dense_row_reads_rows_of_x_to_their_end_on_amd(assume, dtype, n):
-    """The same bits as without; entries anywhere, of which most are no run, do not."""
+@pytest.mark.parametrize("n", [160, 172, 300, 520, 1030])
+def test_rows_of_x_for_a_dense_row_are_read_one_after_the_other_on_amd(assume, dtype, n):
+    """The same bits as without. Where most entries are no run, blocks of columns are read.
+
+    The last columns are no whole vector, or none is left; there are more than 64 vectors.
+    """
     amd = "AuthenticAMD" in CPU.read_text()
-    ptr = torch.tensor([0, 3, 3, 5003, 5005], dtype=torch.int32)
-    short = [torch.tensor([7, 70, 700]), torch.tensor([1, 2])]
-    val, x = dense(5005, dtype=dtype), dense(5000, n, dtype=dtype)
-    for between, ways in ((torch.arange(5000), 2), (torch.randperm(5000), 1)):
+    ptr = torch.tensor([0, 3, 3, 5003, 5005, 5006], dtype=torch.int32)
+    short = [torch.tensor([7, 70, 700]), torch.tensor([1, 2, 4999])]
+    val, x = dense(5006, dtype=dtype), dense(5000, n, dtype=dtype)
+    for between, order in ((torch.arange(5000), 3), (torch.randperm(5000), 1)):
         idx = torch.cat([short[0], between, short[1]]).int()
         found = []
         for size in (1 << 16, 1 << 40):
             assume(size)
             found.append(kernels.spmm(ptr, idx, None, val, x))
-            if size == 1 << 16 and n * dtype.itemsize > 1024:
-                assert kernels.traffic(idx, x, True, 4)[10] == ways * amd
+            if size == 1 << 16 and (order == 3 or n * dtype.itemsize > 1024):
+                assert kernels.traffic(idx, x, True, 5)[10] == order * amd
         assert_close(found[0], found[1], rtol=0, atol=0)

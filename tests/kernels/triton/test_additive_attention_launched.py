@@ -61,9 +61,12 @@ def test_patterns(pattern, heads, biases):
 
 
 @pytest.mark.parametrize(
-    ("heads", "biases", "n"), [(1, None, 1), (8, None, 4), (5, 5, 8), (24, 24, 1), (20, 1, 13)]
+    ("heads", "biases", "n", "slope"),
+    [
+        *[(1, None, 1, 0.2), (8, None, 4, 0.0), (8, None, 4, 1.5), (5, 5, 8, 0.0)],
+        *[(5, 5, 8, 0.2), (24, 24, 1, 1.5), (20, 1, 13, 0.2)],
+    ],
 )
-@pytest.mark.parametrize("slope", [0.0, 0.2, 1.5])
 def test_shapes(heads, biases, n, slope):
     """The last has three programs for the heads of a row, and one for those of a column."""
     by_rows = view("hubs", M, K, ordered=n == 8)

@@ -37,7 +37,7 @@ enum class FewWay : uint8_t {
 // Columns of a row may be unsorted and repeat. The order of a sum depends on its row and on n, but
 // not on the number of threads or on how x is read. O((nse + m) n) time, no memory but the tiles.
 // The view is read once for every tile. Without tiles, a row of x is read to its end before the
-// next rows of y, eight vectors of columns at a time.
+// next rows of y, eight vectors of columns at a time, or before the next row of x.
 template <class index_t, class scalar_t>
 struct Spmm {
   const index_t* ptr;
@@ -178,6 +178,43 @@ void spmm_blocks(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, 
   }
 }
 
+// As spmm_columns, for any number of vectors up to kMostSums, whose sums are in the first-level
+// cache: each row of x is read to its end before the next one. The order of every sum is that of
+// blocks of four or eight vectors.
+inline constexpr int64_t kMostSums = 64;
+template <int kElements, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_whole_rows(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last,
+                                   int64_t column, int64_t vectors) {
+  using Values = Lanes<scalar_t, kElements>;
+  constexpr int kBytes = sizeof(Values), kSets = kBytes == 64 ? 2 : 1;
+  const int64_t width = vectors * kElements;
+  const Distance ahead = distance_of<scalar_t>(a.traffic.ahead, width);
+  Values sums[kSets][kMostSums];
+  for (int64_t i = first; i < last; ++i) {
+    for (auto& set : sums) std::fill_n(set, vectors, Values{});
+    const int64_t begin = a.ptr[i], end = a.ptr[i + 1];
+    for (int64_t p = begin; p < end; ++p) {
+      prefetch_lines<false>(a.row(std::min(p + ahead.near, a.nse - 1)) + column, width);
+      const scalar_t* const row = a.row(p) + column;
+      const accumulate_t<scalar_t> weight = a.template weight<kBytes, true>(p);
+      Values* const set = sums[(p - begin) % kSets];
+#pragma GCC unroll 4
+      for (int64_t part = 0; part < vectors; ++part) {
+        Values lanes;
+        load<kElements>(row + part * kElements, lanes);
+        set[part] += weight * lanes;
+      }
+    }
+    scalar_t* const out = a.y + i * a.n + column;
+    for (int64_t part = 0; part < vectors; ++part) {
+      Values total = sums[0][part];
+      if (kSets > 1) total += sums[kSets - 1][part];
+      a.traffic.streamed ? stream<kElements>(total, out + part * kElements)
+                         : store<kElements>(total, out + part * kElements);
+    }
+  }
+}
+
 // Fewer than 2 kElements columns: vectors of the largest power of two that is not more than n.
 template <int kElements, Known kKnown, class index_t, class scalar_t>
 void spmm_narrow(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
@@ -224,6 +261,22 @@ SPGRAD_INLINE void spmm_matrix(const Spmm<index_t, scalar_t>& a, int64_t first, 
   }
 }
 
+// The same where rows of x are read whole. The columns behind the last four vectors are a block.
+template <int kElements, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_matrix_by_whole_rows(const Spmm<index_t, scalar_t>& a, int64_t first,
+                                             int64_t last) {
+  for (int64_t end; first < last; first = end) {
+    end = end_of_batch(a.ptr, first, last, kEntriesAtOnce);
+    int64_t column = 0;
+    for (int64_t vectors; (vectors = (a.n - column) / (4 * kElements) * 4) > 0;) {
+      vectors = std::min(vectors, kMostSums);
+      spmm_whole_rows<kElements>(a, first, end, column, vectors);
+      column += vectors * kElements;
+    }
+    if (column < a.n) spmm_blocks<kElements, 4, kInOrderPrefetched>(a, first, end, column);
+  }
+}
+
 // Rows [first, last) of y, the columns from `column` on. `column` is 0 if the remaining columns do
 // not fill a vector.
 template <int kBytes, class index_t, class scalar_t>
@@ -234,6 +287,7 @@ SPGRAD_INLINE void spmm_rows(const Spmm<index_t, scalar_t>& a, int64_t first, in
   if (a.n == 1) return spmv_by_entries<kBytes>(a, first, last);
   if constexpr (std::is_floating_point_v<scalar_t> && kBytes > 16) {
     if (a.perm == nullptr) {
+      if (a.traffic.whole_rows) return spmm_matrix_by_whole_rows<kElements>(a, first, last);
       if (a.traffic.by_pairs) {
         return spmm_matrix<kElements, kInOrderByPairs>(a, first, last, column);
       }

@@ -13,6 +13,7 @@ namespace spgrad {
 namespace {
 
 constexpr int64_t kLine = 64;
+constexpr int64_t kBlockVectors = 8;  // of columns, in the widest block of a product
 
 // The bytes of a cache that are left for x, because idx, val and y pass through the cache too.
 double room(int64_t bytes) { return 0.75 * static_cast<double>(bytes); }
@@ -208,39 +209,49 @@ bool worth_reading_by_blocks(double missing) {
   return fetches_twice && missing > kNearlyAll;
 }
 
-// Whether most of the entries stand in runs of consecutive columns, as in one row that is dense.
+// Whether most entries are followed by one in the next column, as in dense rows and wide blocks.
 bool are_runs(const Tensor& idx) {
-  constexpr int64_t kLooks = 64, kRun = 32;
-  const int64_t places = idx.numel() - kRun + 1;
+  constexpr int64_t kLooks = 256;
+  const int64_t places = idx.numel() - 1;
   if (places <= 0) return false;
   int64_t found = 0;
   dispatch_index(idx.scalar_type(), [&]<class index_t>() {
     const auto* const columns = data<index_t>(idx);
     for (int64_t look = 0; look < kLooks; ++look) {
-      const auto* const run = columns + spread(look, places);
-      found += run[kRun - 1] - run[0] == kRun - 1;
+      const auto* const entry = columns + spread(look, places);
+      found += entry[1] - entry[0] == 1;
     }
   });
-  return 4 * found > 3 * kLooks;
+  return 10 * found > 7 * kLooks;
 }
 
-// Whether each row of x is prefetched to its end with its first block of columns, and all blocks of
-// some rows of y come before the next rows. By measurement on an AMD EPYC with Zen 4, so for two
-// blocks if nearly all rows come from memory, as long as the second-level cache has room for the
-// page table of x. Otherwise more prefetches wait for each page, probably so long that fewer pages
-// are under way. Rows of x that are read in their order lie in few pages at a time: by measurement
-// on an AMD EPYC with Zen 3, they may have any size and number of blocks.
-bool worth_reading_by_pairs(double missing, const Tensor& idx, const Tensor& x, RowUse use) {
+// Whether rows of x that are wider than a block of columns come from afar in long pieces of memory,
+// which is read fastest in its order. By measurement on an AMD EPYC with Zen 3, whole rows of x
+// then take 0.8 to 1.1 of the time of blocks of columns with runs of four entries, and half of it
+// with long runs; but up to 1.3 times the time with runs of two, and 1.8 times where columns stand
+// in any order.
+bool come_in_order(const Misses& misses, const Tensor& idx, const Tensor& x) {
+  const bool wide = row_bytes(x) > kBlockVectors * vector_bytes();
+  return wide && are_floats(x) && worth_reading_by_blocks(misses.second.rows) && are_runs(idx);
+}
+
+// Whether each row of x is prefetched to its end with its first block of columns, and both blocks
+// of some rows of y come before the next rows. By measurement on an AMD EPYC with Zen 4, so if
+// nearly all rows come from memory, as long as the second-level cache has room for the page table
+// of x. Otherwise more prefetches wait for each page, probably so long that fewer pages are under
+// way.
+bool worth_reading_by_pairs(double missing, const Tensor& x, RowUse use) {
   constexpr int64_t kPage = 4096, kEntry = 8;  // bytes of a page, and of its entry in the table
-  const int64_t row = row_bytes(x), block = 8 * vector_bytes(), bytes = x.size(0) * row;
   if (!use.sums_only || !are_floats(x) || !worth_reading_by_blocks(missing)) return false;
-  if (row <= block || bytes <= shared_bytes()) return false;
-  const bool has_room = static_cast<double>(bytes / kPage * kEntry) < room(near_bytes());
-  return (row <= 2 * block && has_room) || are_runs(idx);
+  const int64_t row = row_bytes(x), block = kBlockVectors * vector_bytes();
+  const int64_t bytes = x.size(0) * row;
+  if (row <= block || row > 2 * block || bytes <= shared_bytes()) return false;
+  return static_cast<double>(bytes / kPage * kEntry) < room(near_bytes());
 }
 
 Traffic choose(const Misses& misses, const Tensor& idx, const Tensor& x, RowUse use) {
-  const bool tiled = use.may_tile && worth_tiling(misses, idx, x);
+  const bool whole_rows = come_in_order(misses, idx, x);
+  const bool tiled = use.may_tile && !whole_rows && worth_tiling(misses, idx, x);
   const double missing = tiled ? misses.second.tiles : misses.second.rows;
   const bool scattered = are_scattered(idx, x, use);
   const bool ahead = worth_prefetching(missing, x, tiled, use);
@@ -249,7 +260,8 @@ Traffic choose(const Misses& misses, const Tensor& idx, const Tensor& x, RowUse 
           .staged = worth_staging(idx, x, use, scattered),
           .scattered = scattered,
           .by_blocks = !tiled && worth_reading_by_blocks(missing),
-          .by_pairs = !tiled && worth_reading_by_pairs(missing, idx, x, use),
+          .by_pairs = !tiled && !whole_rows && worth_reading_by_pairs(missing, x, use),
+          .whole_rows = whole_rows,
           .distant = are_distant(idx, x, use),
           .fetched = worth_fetching(idx, x, use),
           .cached = are_cached(idx, x)};
@@ -273,7 +285,7 @@ Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile, int64_t lines)
   found[7] = chosen.ahead.twice;
   found[8] = misses.first.rows;
   found[9] = misses.first.tiles;
-  found[10] = chosen.by_pairs ? 2 : chosen.by_blocks;
+  found[10] = chosen.whole_rows ? 3 : chosen.by_pairs ? 2 : chosen.by_blocks;
   return out;
 }
 

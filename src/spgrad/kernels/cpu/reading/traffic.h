@@ -13,13 +13,14 @@ struct Traffic {
   Ahead ahead;          // rows of x that are prefetched
   bool tiled = false;   // columns of x are copied into tiles
   bool staged = false;  // rows of x of a few columns are copied side by side before they are used
-  bool scattered = false;  // rows of x that are staged come from beyond the cache
-  bool streamed = false;   // y is written past the caches
-  bool by_blocks = false;  // a block of columns is computed for all rows before the next block
-  bool by_pairs = false;   // the first block of columns prefetches rows of x to their end
-  bool distant = false;    // columns and values come from memory, or from a cache that is far
-  bool fetched = false;    // columns and values are prefetched
-  bool cached = false;     // columns and values are likely to be in the shared cache
+  bool scattered = false;   // rows of x that are staged come from beyond the cache
+  bool streamed = false;    // y is written past the caches
+  bool by_blocks = false;   // a block of columns is computed for all rows before the next block
+  bool by_pairs = false;    // the first of two blocks of columns prefetches rows of x to their end
+  bool whole_rows = false;  // each row of x is read to its end before the next one
+  bool distant = false;     // columns and values come from memory, or from a cache that is far
+  bool fetched = false;     // columns and values are prefetched
+  bool cached = false;      // columns and values are likely to be in the shared cache
 };
 
 // True if writing y past the caches saves time: rows of y are whole cache lines, and y is much

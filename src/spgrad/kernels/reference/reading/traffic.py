@@ -28,8 +28,8 @@ def traffic(idx: Tensor, x: Tensor, may_tile: bool, lines: int) -> Tensor:
         stretch at a time; 1 if columns and values are prefetched, as no near cache has them; 1 if
         rows are prefetched twice, into one cache after the other; the two shares again, for the
         first-level cache; 1 if a block of columns is computed for all rows before the next block,
-        2 if the first of two blocks or more prefetches rows of x to their end. All 0 if
-        nothing is chosen, as here.
+        2 if the first of two blocks prefetches rows of x to their end, 3 if each row of x is read
+        to its end before the next one. All 0 if nothing is chosen, as here.
     """
     return x.new_zeros(11, dtype=torch.float64)
 

@@ -232,7 +232,8 @@ SPGRAD_INLINE void spmm_sddmm_rows(const SpmmSddmm<index_t, scalar_t>& a, int64_
   constexpr int kElements = kFull<scalar_t, kBytes>;
   if constexpr (kBytes == 32) {
     const int64_t vectors = a.sums.n / kElements;
-    if (vectors > 4 && vectors <= kMostInCache && !a.sums.traffic.by_blocks) {
+    const bool by_blocks = a.sums.traffic.by_blocks && !a.sums.traffic.whole_rows;
+    if (vectors > 4 && vectors <= kMostInCache && !by_blocks) {
       return a.sums.traffic.ahead ? spmm_sddmm_in_cache<true, kElements>(a, first, last, vectors)
                                   : spmm_sddmm_in_cache<false, kElements>(a, first, last, vectors);
     }
