@@ -29,5 +29,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Lets the process end as it would; nanobind's modules say otherwise that objects leaked."""
+    gc.unfreeze()
+
+
 # Doctests are looked for in modules; these have names that are not unique.
 collect_ignore_glob = ["*conftest.py"]
