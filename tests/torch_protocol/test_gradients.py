@@ -297,6 +297,16 @@ def warned():
     return pytest.warns(UserWarning, match="Error detected in")
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@layouts
+def test_gradients_are_asked_for_where_nothing_is_recorded(name, mode):
+    A, x = made(name).requires_grad_(), torch.ones(4, 2, dtype=torch.float64)
+    y, g = A @ x, torch.ones(4, 2, dtype=torch.float64)
+    with mode():
+        (found,) = torch.autograd.grad(y, A, g)
+    testing.assert_close(found, testing.mask_of(A.pattern) * (g @ x.mT))
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
 def test_values_of_one_uncoalesced_pattern_add_up(dtype):
     indices = torch.tensor([[0, 0, 1], [1, 1, 2]])
