@@ -318,7 +318,7 @@ def choices(A: SparseTensor) -> Iterator[tuple[str, str]]:
                 f" and {100 * in_first_level[0]:.0f} % outside of the first-level cache, in tiles "
                 f"{100 * far_in_tiles:.0f} % and {100 * in_first_level[1]:.0f} %"
             )
-        prefetched = "prefetched twice" if twice else "prefetched"
+        prefetched = "prefetched twice" if twice and order != 3 else "prefetched"
         how = ["copied into tiles"] * bool(tiled) + [prefetched] * bool(ahead)
         how += ["copied side by side"] * bool(staged)
         how += ["read by blocks of columns"] * (order == 1 and n * x.element_size() > 512)
