@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from test_every_kernel import CALLS, INTERPRETED, NAN, VIEWS, ZOO, view
+from calls import interpreted
+from test_every_kernel import CALLS, NAN, VIEWS, ZOO, view
 
 from spgrad.kernels import LAUNCHED, REFERENCES
 
@@ -16,7 +17,7 @@ def test_equals_its_reference(name, number, lines, index_dtype):
     if name == "block_sddmm" and "huge" in lines:
         pytest.skip("a program for each block, and no line is cut")
     launch = pytest.importorskip("triton") and LAUNCHED[name]
-    args = CALLS[name][number](view(*(ZOO | INTERPRETED)[lines], index_dtype))
+    args = CALLS[name][number](view(*(ZOO | interpreted(name))[lines], index_dtype))
     args = [x.float() if torch.is_tensor(x) and x.is_floating_point() else x for x in args]
     found = launch(*args)
     assert found.dtype == torch.float32
