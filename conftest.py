@@ -1,4 +1,4 @@
-"""What examples in docstrings find without importing it, how threads wait, what is collected."""
+"""What examples in docstrings find without importing it; how threads and the collector work."""
 
 import gc
 import os
@@ -30,7 +30,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Lets the process end as it would; nanobind's modules say otherwise that objects leaked."""
+    """Lets the collector free everything at the end; otherwise nanobind reports leaks."""
     gc.unfreeze()
 
 

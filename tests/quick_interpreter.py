@@ -22,6 +22,7 @@ def _call(self, *args, **kwargs):
 def install():
     """Lets the interpreter replace the functions of `triton.language` once for a launch.
 
-    It does so again for each call of a device function, which takes most of a call's time.
+    Triton's own code replaces them again in each call of a device function, which takes longer
+    than many of the functions themselves.
     """
     interpreter.InterpretedFunction.__call__ = _call
