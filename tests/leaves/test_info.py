@@ -328,6 +328,12 @@ def test_what_is_said_of_tiles_and_without_kernels(monkeypatch):
     answers[4], answers[10] = 0, 1
     lines = [line for _, line in info.choices(A)]
     assert ["by blocks of columns" in line for line in lines[1:]] == [False] * 4 + [False, True]
+    for order, says in (
+        (2, "prefetched twice and read to their end"),
+        (3, ": prefetched and read one after the other"),
+    ):
+        answers[10] = order
+        assert all(line.endswith(says) for _, line in list(info.choices(A))[1:])
     answers = torch.tensor([2e6, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0])
     lines = [line for _, line in info.choices(A)]
     says = "its rows are near, or those of A short: copied side by side, entries prefetched"

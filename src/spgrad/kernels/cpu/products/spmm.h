@@ -261,7 +261,8 @@ SPGRAD_INLINE void spmm_matrix(const Spmm<index_t, scalar_t>& a, int64_t first, 
   }
 }
 
-// The same where rows of x are read whole. The columns behind the last four vectors are a block.
+// As spmm_matrix, where each row of x is read to its end before the next one. Columns that do not
+// fill four vectors are blocks of their own.
 template <int kElements, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_matrix_by_whole_rows(const Spmm<index_t, scalar_t>& a, int64_t first,
                                              int64_t last) {
